@@ -157,6 +157,15 @@ impl Limit {
         with_step!(self, step => step.counts_units())
     }
 
+    /// The most entries that a state of this limit has: the stamps of a log, the slots of a concurrency limit. A store
+    /// reads and writes all of them with each hit.
+    pub(crate) fn max_entries(&self) -> u64 {
+        match self {
+            Limit::SlidingWindowLog(_) | Limit::Concurrency(_) => self.capacity(),
+            _ => 0,
+        }
+    }
+
     /// Whether this limit counts denied hits. Hits under such a limit are neither batched nor
     /// coalesced, and their denials are not cached.
     pub(crate) const fn records_denials(&self) -> bool {

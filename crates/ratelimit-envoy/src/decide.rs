@@ -115,7 +115,7 @@ fn hit_until(member: &Member, deadline: Option<Instant>) -> Hit<'_> {
 /// The verdict of a joint hit of the members of a request, which are few enough.
 async fn check_joint(limiter: &Limiter, joint: &[JointHit<'_>]) -> JointVerdict {
     let check = limiter.check_joint(joint);
-    check.expect("a request has 1 to 64 members").await
+    check.expect("a resolved request is not too large").await
 }
 
 /// The source of the error for negative hits under a policy with prefetch.

@@ -4,7 +4,7 @@ use std::{error, fmt};
 
 use ratelimit_core::{
     KeySet,
-    store::{JointRole, MAX_JOINT_HITS},
+    store::{JointRole, MAX_JOINT_ENTRIES, MAX_JOINT_HITS},
 };
 
 use crate::{
@@ -188,14 +188,21 @@ impl Rules {
             resolved.apply_quota_mode();
         }
         // A reading beside others has two members in the joint hit.
-        let readings = resolved.members.iter().filter(|member| member.is_reading());
-        let extra = if resolved.is_mixed() {
-            readings.count()
-        } else {
-            0
+        let is_mixed = resolved.is_mixed();
+        let times = |member: &Member| {
+            if is_mixed && member.is_reading() {
+                2
+            } else {
+                1
+            }
         };
-        if resolved.members.len() + extra > MAX_JOINT_HITS {
+        if resolved.members.iter().map(times).sum::<usize>() > MAX_JOINT_HITS {
             return Err(InvalidRequest::TooManyDescriptors);
+        }
+        let entries = |member: &Member| member.tier().max_entries() * times(member) as u64;
+        let entries = resolved.members.iter().map(entries).sum();
+        if entries > MAX_JOINT_ENTRIES {
+            return Err(InvalidRequest::TooManyEntries { entries });
         }
         Ok(resolved)
     }
@@ -321,6 +328,11 @@ pub enum InvalidRequest {
     /// There are more than 1,024 descriptors, or more than 64 have a limit. A [reading](Charge::Reading) beside others counts
     /// twice.
     TooManyDescriptors,
+    /// The policies of the descriptors hold more than [`MAX_JOINT_ENTRIES`] entries of logs and concurrency limits.
+    TooManyEntries {
+        /// The entries of all descriptors.
+        entries: u64,
+    },
 }
 
 impl fmt::Display for InvalidRequest {
@@ -330,6 +342,13 @@ impl fmt::Display for InvalidRequest {
             InvalidRequest::NoDescriptors => "there are no descriptors",
             InvalidRequest::TooManyDescriptors => {
                 "more than 64 descriptors have a limit, or there are more than 1024"
+            }
+            InvalidRequest::TooManyEntries { entries } => {
+                return write!(
+                    f,
+                    "the logs and concurrency limits of the descriptors hold up to {entries} entries, more than \
+                     {MAX_JOINT_ENTRIES}"
+                );
             }
         })
     }

@@ -13,6 +13,7 @@ mod cross_slot;
 mod dropped_callers;
 mod errors;
 mod external_connection;
+mod fairness;
 mod far;
 mod harness;
 mod late_replies;

@@ -36,8 +36,8 @@ use crate::{
     limit::Limit,
     metrics,
     store::{
-        Hit, InvalidJointHit, JointHit, JointRole, MAX_JOINT_HITS, OwnedHit, StoreError,
-        StoreFuture, passes, unread,
+        Hit, InvalidJointHit, JointHit, JointRole, OwnedHit, StoreError, StoreFuture, passes,
+        unread,
     },
     time::Timestamp,
 };
@@ -123,12 +123,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`InvalidJointHit`] without members, and with more than [`MAX_JOINT_HITS`].
+    /// [`InvalidJointHit`] without members, with more than [`MAX_JOINT_HITS`](crate::store::MAX_JOINT_HITS), and with more
+    /// than [`MAX_JOINT_ENTRIES`](crate::store::MAX_JOINT_ENTRIES) entries of logs and concurrency limits.
     pub fn check_joint(&self, members: &[JointHit<'_>]) -> Result<JointCheck, InvalidJointHit> {
-        let count = members.len();
-        if count == 0 || count > MAX_JOINT_HITS {
-            return Err(InvalidJointHit { count });
-        }
+        JointHit::validate(members)?;
         let enforced = members.iter().map(|member| JointHit {
             hit: member.hit.with_slot_id(),
             role: if member.hit.policy.enforces(member.hit.key) {

@@ -178,6 +178,24 @@ impl EffectiveLimit {
 }
 
 impl Policy {
+    /// The most entries that a hit reads: the limits of logs and the slots of concurrency limits, with the headroom of the
+    /// throttle.
+    ///
+    /// A Redis server reads and writes all of them for each hit, about 0.1 µs for each, and serves no other client
+    /// meanwhile.
+    ///
+    /// ```
+    /// use ratelimit_core::Policy;
+    ///
+    /// let policy = Policy::parse("api", "sliding_window_log 100/min; concurrency 20; 1000000/d")?;
+    /// assert_eq!(policy.max_entries(), 120);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    pub fn max_entries(&self) -> u64 {
+        let limits = self.groups().iter().flat_map(|group| &group.limits);
+        limits.map(|effective| effective.limit.max_entries()).sum()
+    }
+
     /// Whether a limit counts units, as all but concurrency limits and penalty boxes do.
     pub(crate) fn counts_units(&self) -> bool {
         self.limits().iter().any(Limit::counts_units)

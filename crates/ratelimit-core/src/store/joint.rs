@@ -21,6 +21,24 @@ use crate::{
 /// ```
 pub const MAX_JOINT_HITS: usize = 64;
 
+/// The most entries that a joint hit may read: the limits of the logs and the slots of the concurrency limits of all its
+/// members, added up.
+///
+/// A Redis server reads and writes all entries of a state, and serves no other client meanwhile.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy, store::{Hit, InvalidJointHit, JointHit}};
+///
+/// let limiter = Limiter::in_memory();
+/// let (policy, alice) = (Policy::parse("api", "sliding_window_log 10000/d")?, Key::new("alice")?);
+/// let members = [JointHit::new(Hit::new(&policy, &alice)); 11];
+/// assert!(limiter.check_joint(&members[..10]).is_ok());
+/// let refused = limiter.check_joint(&members).unwrap_err();
+/// assert_eq!(refused, InvalidJointHit::Entries { entries: 110_000 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub const MAX_JOINT_ENTRIES: u64 = 100_000;
+
 /// One member of a joint hit: a hit under its own policy, and its role.
 ///
 /// [`Limiter::check_joint`](crate::Limiter::check_joint) decides the members together. The joint hit passes if every
@@ -93,6 +111,24 @@ pub enum JointRole {
 }
 
 impl<'a> JointHit<'a> {
+    /// Checks that a joint hit has members, and is not too much work for one call.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidJointHit`]
+    pub(crate) fn validate(members: &[JointHit<'_>]) -> Result<(), InvalidJointHit> {
+        let count = members.len();
+        if count == 0 || count > MAX_JOINT_HITS {
+            return Err(InvalidJointHit::Count { members: count });
+        }
+        let entries = members.iter().map(|member| member.hit.policy.max_entries());
+        let entries = entries.sum();
+        if entries > MAX_JOINT_ENTRIES {
+            return Err(InvalidJointHit::Entries { entries });
+        }
+        Ok(())
+    }
+
     /// A member that must fit.
     pub const fn new(hit: Hit<'a>) -> JointHit<'a> {
         JointHit {
@@ -146,10 +182,10 @@ pub(crate) fn unread(hit: Hit<'_>, now: Timestamp) -> Decision {
     Decision::from_limits(now, limits).with_enforcement(hit.policy.enforces(hit.key))
 }
 
-/// A joint hit has no member, or more than [`MAX_JOINT_HITS`].
+/// A joint hit has no member, or is too much work for one call.
 ///
-/// The number of members is the choice of the program, so this is an error of the caller and not a denial. Nothing was
-/// decided and nothing charged.
+/// The members are the choice of the program, so this is an error of the caller and not a denial, and no failure mode
+/// decides it. Nothing was decided and nothing charged.
 ///
 /// ```
 /// use ratelimit_core::Limiter;
@@ -158,18 +194,33 @@ pub(crate) fn unread(hit: Hit<'_>, now: Timestamp) -> Decision {
 /// assert_eq!(error.to_string(), "a joint hit has 1 to 64 members, not 0");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidJointHit {
-    /// The number of members.
-    pub count: usize,
+#[non_exhaustive]
+pub enum InvalidJointHit {
+    /// There are no members, or more than [`MAX_JOINT_HITS`].
+    Count {
+        /// The number of members.
+        members: usize,
+    },
+    /// The members read more than [`MAX_JOINT_ENTRIES`] entries of logs and concurrency limits.
+    Entries {
+        /// The entries of all members.
+        entries: u64,
+    },
 }
 
 impl fmt::Display for InvalidJointHit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.count;
-        write!(
-            f,
-            "a joint hit has 1 to {MAX_JOINT_HITS} members, not {count}"
-        )
+        match self {
+            InvalidJointHit::Count { members } => write!(
+                f,
+                "a joint hit has 1 to {MAX_JOINT_HITS} members, not {members}"
+            ),
+            InvalidJointHit::Entries { entries } => write!(
+                f,
+                "the logs and concurrency limits of a joint hit hold up to {entries} entries, more than \
+                 {MAX_JOINT_ENTRIES}: check fewer policies together, or lower their limits"
+            ),
+        }
     }
 }
 

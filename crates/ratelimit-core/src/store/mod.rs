@@ -29,7 +29,7 @@ pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
     contract::{Settlement, Store, StoreError, StoreFuture},
     hit::Hit,
-    joint::{InvalidJointHit, JointHit, JointRole, MAX_JOINT_HITS},
+    joint::{InvalidJointHit, JointHit, JointRole, MAX_JOINT_ENTRIES, MAX_JOINT_HITS},
     memory::{MemoryStats, MemoryStore},
     prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::{InvalidReceipt, Receipt},

@@ -8,7 +8,7 @@
 mod drain;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
@@ -30,6 +30,8 @@ use crate::{
 
 /// Budgets that owe hits at most. Hits on further ones are dropped, which `rate_limiter_catch_up_units_total` counts.
 const MAX_BUDGETS: usize = 65_536;
+/// Budgets that a hit looks at, for each of its own, to find expired ones: its work does not grow with the table.
+const SWEPT_PER_BUDGET: usize = 2;
 /// Entries of owed logs at most, over all budgets: 64 MiB. Hits beyond them are dropped too.
 const MAX_LOG_ENTRIES: usize = 8 << 20;
 /// Calls for one budget at most. A log with more distinct stamps charges those of one part of its period together.
@@ -60,6 +62,11 @@ struct OwedEntries {
     budgets: HashMap<OwedId, OwedBudget>,
     /// The sum of [`OwedBudget::log_entries`].
     log_entries: usize,
+    /// The budgets in the order in which they are looked at, with their [`OwedBudget::number`]. A budget that was removed
+    /// stays here until its turn.
+    turns: VecDeque<(u64, OwedId)>,
+    /// The number of the next budget.
+    next_number: u64,
 }
 
 /// Identifies a budget: the name of a group of limits, and the key that it counts by.
@@ -76,6 +83,8 @@ pub(super) struct OwedId {
 /// - Hits that are added while others are in flight wait for the next batch.
 #[derive(Debug)]
 struct OwedBudget {
+    /// Tells it from an earlier budget of the same name and key.
+    number: u64,
     /// The policy of the last hit, and its keys.
     policy: Policy,
     keys: KeySet,
@@ -126,14 +135,16 @@ impl Drop for LockedOwed<'_> {
 impl LockedOwed<'_> {
     /// Adds `units` of a hit to each of its budgets. Returns whether they are owed; a full table drops them.
     pub(super) fn add(&mut self, hit: &Hit<'_>, units: u64, now: Timestamp) -> bool {
+        let swept = SWEPT_PER_BUDGET * hit.policy.groups().len();
+        if self.entries.budgets.len() >= MAX_BUDGETS {
+            self.entries.sweep(swept, now);
+        }
         let OwedEntries {
             budgets,
             log_entries,
+            turns,
+            next_number,
         } = &mut *self.entries;
-        if budgets.len() >= MAX_BUDGETS {
-            budgets.retain(|_, owed| owed.counts(now));
-            *log_entries = budgets.values().map(|owed| owed.log_entries).sum();
-        }
         let mut is_owed = true;
         for group in hit.policy.groups() {
             let id = OwedId::of(hit, group);
@@ -143,13 +154,18 @@ impl LockedOwed<'_> {
                 is_owed = false;
                 continue;
             }
-            let entry = budgets.entry(id).or_insert_with(|| OwedBudget {
-                policy: hit.policy.clone(),
-                keys: hit.keys(),
-                waiting: None,
-                sending: None,
-                last: now,
-                log_entries: 0,
+            let entry = budgets.entry(id).or_insert_with_key(|id| {
+                *next_number += 1;
+                turns.push_back((*next_number, id.clone()));
+                OwedBudget {
+                    number: *next_number,
+                    policy: hit.policy.clone(),
+                    keys: hit.keys(),
+                    waiting: None,
+                    sending: None,
+                    last: now,
+                    log_entries: 0,
+                }
             });
             // The hits of a changed policy are charged under its present limits.
             entry.policy = hit.policy.clone();
@@ -157,6 +173,9 @@ impl LockedOwed<'_> {
             entry.last = entry.last.max(now);
             entry.charge(group, Adjustment::Charge { units }, now);
             *log_entries = *log_entries - entry.log_entries + entry.count_log_entries();
+        }
+        if self.entries.turns.len() > self.entries.budgets.len() {
+            self.entries.sweep(swept, now);
         }
         if !is_owed {
             metrics::count_catch_up("dropped", units);
@@ -194,9 +213,7 @@ impl LockedOwed<'_> {
 
     /// Removes a budget.
     fn remove_budget(&mut self, id: &OwedId) -> Option<OwedBudget> {
-        let owed = self.entries.budgets.remove(id)?;
-        self.entries.log_entries -= owed.log_entries;
-        Some(owed)
+        self.entries.remove(id)
     }
 
     /// Whether a budget of a hit owes anything.
@@ -221,6 +238,31 @@ impl LockedOwed<'_> {
         let owed = entry.waiting.iter().chain(&entry.sending);
         owed.flat_map(|budget| calls(group, budget, entry.last, now))
             .collect()
+    }
+}
+
+impl OwedEntries {
+    /// Removes a budget.
+    fn remove(&mut self, id: &OwedId) -> Option<OwedBudget> {
+        let owed = self.budgets.remove(id)?;
+        self.log_entries -= owed.log_entries;
+        Some(owed)
+    }
+
+    /// Looks at the `count` budgets whose turn it is. Removes those that expired, and sends the others to the end of the
+    /// line.
+    fn sweep(&mut self, count: usize, now: Timestamp) {
+        for _ in 0..count {
+            let Some((number, id)) = self.turns.pop_front() else {
+                return;
+            };
+            match self.budgets.get(&id) {
+                Some(owed) if owed.number != number => {}
+                Some(owed) if owed.counts(now) => self.turns.push_back((number, id)),
+                Some(_) => drop(self.remove(&id)),
+                None => {}
+            }
+        }
     }
 }
 
@@ -274,4 +316,77 @@ fn calls(group: &LimitGroup, budget: &Budget, last: Timestamp, now: Timestamp) -
     }
     calls.retain(|_, units| units.iter().any(|units| *units > 0));
     calls.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> Key {
+        Key::new(&format!("k{number}")).unwrap()
+    }
+
+    /// A table that is full of hits on keys with these numbers.
+    fn full(policy: &Policy, from: usize, now: Timestamp) -> OwedHits {
+        let owed = OwedHits::default();
+        for number in from..from + MAX_BUDGETS {
+            let key = key(number);
+            assert!(owed.lock().add(&Hit::new(policy, &key), 1, now));
+        }
+        owed
+    }
+
+    #[test]
+    fn a_hit_on_a_full_table_looks_at_two_budgets() {
+        let policy = Policy::parse("p", "fixed_window 5/d").unwrap();
+        let now = Timestamp::from_secs(600);
+        let owed = full(&policy, 0, now);
+        let front = |owed: &OwedHits| owed.lock().entries.turns[0].0;
+        let before = front(&owed);
+
+        let is_owed = owed
+            .lock()
+            .add(&Hit::new(&policy, &key(MAX_BUDGETS)), 1, now);
+
+        assert!(!is_owed);
+        assert_eq!(front(&owed) - before, 2);
+        assert_eq!(owed.lock().entries.turns.len(), MAX_BUDGETS);
+    }
+
+    #[test]
+    fn expired_budgets_make_room_in_a_full_table() {
+        let policy = Policy::parse("p", "fixed_window 5/min").unwrap();
+        let owed = full(&policy, 0, Timestamp::from_secs(600));
+
+        let later = Timestamp::from_secs(720);
+        for number in MAX_BUDGETS..MAX_BUDGETS + 1_000 {
+            let key = key(number);
+            assert!(
+                owed.lock().add(&Hit::new(&policy, &key), 1, later),
+                "{number}"
+            );
+        }
+
+        assert!(owed.lock().entries.budgets.len() <= MAX_BUDGETS);
+    }
+
+    #[test]
+    fn budgets_that_come_and_go_leave_nothing_behind() {
+        let policy = Policy::parse("p", "fixed_window 5/d").unwrap();
+        let (owed, now) = (OwedHits::default(), Timestamp::from_secs(600));
+        for number in 0..100 {
+            let key = key(number);
+            owed.lock().add(&Hit::new(&policy, &key), 1, now);
+        }
+
+        for _ in 0..10_000 {
+            let key = key(1_000);
+            let hit = Hit::new(&policy, &key);
+            owed.lock().add(&hit, 1, now);
+            owed.lock().forget(&hit);
+        }
+
+        let length = owed.lock().entries.turns.len();
+        assert!(length <= 200, "{length}");
+    }
 }

@@ -25,6 +25,24 @@ const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 /// Longest pause between such attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(8);
 
+/// The time that Redis takes for a call, without its hits after the first, and the entries of logs and slots.
+const CALL_WORK: Duration = Duration::from_micros(50);
+/// The time that Redis takes for a hit of a batch.
+const BATCHED_HIT_WORK: Duration = Duration::from_micros(6);
+/// The time that Redis takes for an entry of a log or a slot.
+const ENTRY_WORK: Duration = Duration::from_nanos(100);
+
+/// Estimates the time that Redis takes for a call that reads up to so many entries of logs and slots.
+pub(super) fn call_work(entries: u64) -> Duration {
+    CALL_WORK.saturating_add(ENTRY_WORK.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX)))
+}
+
+/// Estimates the time that Redis takes for a batch.
+pub(super) fn batch_work(hits: usize, entries: u64) -> Duration {
+    let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+    call_work(entries).saturating_add(BATCHED_HIT_WORK.saturating_mul(hits))
+}
+
 /// Sends a command for the Redis keys `names` over `route`.
 ///
 /// | reply | next attempt |

@@ -79,7 +79,7 @@ pub(super) struct Timeouts {
     pub(super) timeout: Duration,
     /// For opening a socket, and again for the handshake behind it.
     pub(super) connect_timeout: Duration,
-    /// Decisions in flight in one store, at least 1. Four times as many background tasks may give charges back.
+    /// Decisions of one policy in flight in one store, at least 1. Four times as many background tasks may give charges back.
     pub(super) max_in_flight: usize,
     /// Sockets to each server, at least 1.
     pub(super) connections: usize,
@@ -167,7 +167,8 @@ impl RedisConfig {
     ///
     /// - The timeout travels with the call: a script that Redis executes later does nothing.
     /// - It includes the time in a queue for a batch, redirections in a cluster and a second call after a fallback.
-    /// - Five calls in a row that are slower take the connection out of use until a probe is faster.
+    /// - After five calls in a row that are slower, a new connection is probed. If the probe is slower too, the connection
+    ///   is out of use until one is faster.
     /// - It must exceed the round trip to Redis: a server that answers more slowly is never used.
     /// - More than a day counts as a day.
     ///
@@ -200,7 +201,10 @@ impl RedisConfig {
         self
     }
 
-    /// Sets how many decisions may be in flight. The default is 1024. The failure mode decides the rest.
+    /// Sets how many decisions of one policy may be in flight. The default is 1024. The failure mode decides the rest.
+    ///
+    /// All policies together have fewer than twice as many, so that one policy leaves some to the others: a policy gets a
+    /// permit while it holds fewer than are free.
     ///
     /// The bound is that of one store with all its clones. 0 counts as 1. Settlements and resets are not bounded by it.
     /// A store decides at most this number in a round trip: 1024 over a link of 20 ms are 51,000 decisions a second.

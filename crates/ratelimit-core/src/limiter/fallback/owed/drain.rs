@@ -72,6 +72,7 @@ impl LockedOwed<'_> {
         let OwedEntries {
             budgets,
             log_entries,
+            ..
         } = &mut *self.entries;
         let Some(owed) = budgets.get_mut(id) else {
             return;

@@ -14,15 +14,16 @@ use crate::store::redis::{
         Batch, BatchOutcome, PendingHit, QueuedHit,
         queue::{BatchKey, BatchQueue, CallKind, max_batches},
     },
-    call::{LATE_REPLY_TIME, MAX_ATTEMPTS, read_reply, server_deadline, store_error},
+    call::{LATE_REPLY_TIME, MAX_ATTEMPTS, batch_work, read_reply, server_deadline, store_error},
     command::{Eval, Reply, ScriptCommand as _},
     config::Timeouts,
     connection::{
         error::CallError,
         router::{Route, Router},
+        work_queue::CallSource,
     },
 };
-use crate::{metrics, sync::lock};
+use crate::{metrics, store::contract::StoreError, sync::lock};
 
 /// Groups concurrent hits into batches, sends them and distributes the replies.
 ///
@@ -198,11 +199,22 @@ impl CallPermit {
         // The call has the whole time budget, though its hits have waited before and time out by themselves: only a
         // call that takes longer than the budget is slow.
         let timeout = self.batcher.timeouts.timeout;
+        let (policy, hits, entries) = batch.work();
+        let source = CallSource::Hits(Arc::clone(policy));
+        let work = batch_work(hits, entries);
+        let work = self.route.acquire_work(&source, work, timeout);
+        // Hits that wait for longer have timed out themselves.
+        let Ok(work) = tokio::time::timeout(timeout, work).await else {
+            return batch.fail_all(&StoreError::Overloaded);
+        };
         let deadline = Instant::now() + timeout;
         let (router, route) = (Arc::clone(&self.batcher.router), self.route.clone());
         let mut sending = pin!(send(&router, &route, batch, deadline));
         let sent = tokio::time::timeout_at(deadline.into(), &mut sending).await;
-        if sent.is_err() {
+        if sent.is_ok() {
+            work.end();
+        } else {
+            drop(work);
             metrics::ambiguous();
             router.record_timeout(&route, timeout + deadline.elapsed());
             // The next batch does not wait for a late reply.

@@ -145,6 +145,14 @@ impl Batch {
         BatchCommand::new(&self.keys[0].hits[0].pending.command, counts)
     }
 
+    /// The policy of the first hit, and the entries of logs that the call reads at most.
+    pub(in crate::store::redis) fn work(&self) -> (&Arc<str>, usize, u64) {
+        let command = &self.keys[0].hits[0].pending.command;
+        let hits = self.keys.iter().map(|key| key.hits.len()).sum();
+        let entries = command.max_entries() * self.keys.len() as u64;
+        (command.policy.shared_name(), hits, entries)
+    }
+
     /// The Redis keys of the call, each once. In a cluster they have one hash slot.
     pub(in crate::store::redis) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.keys.iter().map(KeyHits::name)

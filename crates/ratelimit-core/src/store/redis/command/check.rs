@@ -118,6 +118,13 @@ impl CheckCommand {
             && self.limits().all(is_unrolled)
     }
 
+    /// The most entries of logs and slots that the call reads.
+    pub(in crate::store::redis) fn max_entries(&self) -> u64 {
+        self.limits()
+            .map(|effective| effective.limit.max_entries())
+            .sum()
+    }
+
     /// Whether the hit is charged when it is allowed.
     pub(in crate::store::redis) fn charges(&self) -> bool {
         let params = self.params;

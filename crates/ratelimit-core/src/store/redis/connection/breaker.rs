@@ -2,15 +2,17 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The breaker opens after this many calls in a row without a reply in time.
+/// A probe is demanded after this many calls in a row without a reply in time.
 ///
-/// Fewer would open it for a single slow command of another client. More would make more callers
+/// Fewer would demand it for a single slow command of another client. More would make more callers
 /// wait for their whole timeout.
 pub(in crate::store::redis) const MAX_TIMEOUTS: u32 = 5;
 
 /// Counts calls in a row without a reply in time.
 ///
 /// - A single call and a batch both count once. Hits in a batch do not count by themselves.
+/// - The count opens nothing: calls may have waited for each other. It demands a probe on a new
+///   connection, and the breaker opens if that is not answered in time.
 /// - An open breaker has no half-open state of its own: the connection is taken out of use, and the
 ///   handshake of the next one is the probe.
 /// - It belongs to one connection. The next connection starts with a count of 0.
@@ -32,12 +34,16 @@ impl TimeoutBreaker {
         }
     }
 
-    /// Counts a call without a reply in time. Returns whether the breaker opens.
+    /// Counts a call without a reply in time. Returns whether a probe is due.
     ///
-    /// Every call from the fifth on returns true. Taking a connection out of use twice has no
-    /// effect.
+    /// Every call from the fifth on returns true. Demanding a probe twice leads to one.
     pub(in crate::store::redis) fn record_timeout(&self) -> bool {
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS
+    }
+
+    /// Whether no reply has come in time since the probe was demanded.
+    pub(in crate::store::redis) fn is_probe_due(&self) -> bool {
+        self.timeouts.load(Ordering::Relaxed) >= MAX_TIMEOUTS
     }
 }
 
@@ -46,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_opens_after_five_timeouts_in_a_row_and_an_answer_starts_anew() {
+    fn a_probe_is_due_after_five_timeouts_in_a_row_and_an_answer_starts_anew() {
         let breaker = TimeoutBreaker::default();
         assert!((0..4).all(|_| !breaker.record_timeout()));
 

@@ -63,8 +63,8 @@ struct ClusterInner {
     map: watch::Sender<Arc<SlotMap>>,
     /// Whether the first fetch has ended: `map` holds its result, or it failed.
     has_fetched: AtomicBool,
-    /// Wakes the background task before its interval ends.
-    stale: Notify,
+    /// Wakes the background task before its interval ends. A node that loses its connection does so.
+    stale: Arc<Notify>,
     /// Shared by the connections to all nodes.
     log: Arc<OutageLog>,
 }
@@ -98,7 +98,7 @@ impl Cluster {
             keys,
             map: watch::Sender::default(),
             has_fetched: AtomicBool::new(false),
-            stale: Notify::new(),
+            stale: Arc::default(),
             log: Arc::default(),
         };
         Cluster {
@@ -322,7 +322,8 @@ impl ClusterInner {
         };
         let endpoint = Endpoint::Node(with_address(&self.seeds[0], &node.host, node.port));
         let log = Arc::clone(&self.log);
-        let connection = ManagedConnection::new(endpoint, self.timeouts, probe, log);
+        let lost = Arc::clone(&self.stale);
+        let connection = ManagedConnection::new(endpoint, self.timeouts, probe, log, lost);
         if self.has_fetched.load(Ordering::Acquire) {
             connection.skip_first_attempt();
         }

@@ -58,6 +58,8 @@ impl fmt::Display for Endpoint {
 /// All sockets were authenticated. The scripts ran over the first one only: access rules belong to
 /// the user, not to the socket.
 pub(in crate::store::redis) struct Handshake {
+    /// The address of the server: that of the master, where sentinels name it.
+    pub(in crate::store::redis) address: ConnectionInfo,
     /// At least one socket, driven by the runtime on which the handshake ran.
     pub(in crate::store::redis) connections: Vec<MultiplexedConnection>,
     /// The offset of the server's clock, with one sample.
@@ -132,6 +134,7 @@ impl Endpoint {
             .await
             .map_err(slow)??;
         Ok(Handshake {
+            address: info,
             connections,
             clock,
             about,

@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | waiting | `None` | the delay of [`Backoff`] is over | |
 //! | handshake | `None` | it succeeds or fails | `rate_limiter_reconnects_total`, "no connection" |
-//! | published | `Some` | a call or a probe fails | `rate_limiter_store_up` 1, "connected to Redis" |
+//! | published | `Some` | a call or a probe fails; five calls in a row only start a probe | `rate_limiter_store_up` 1, "connected to Redis" |
 //! | broken | `None` | the task notices, at most 250 ms later | `rate_limiter_store_up` 0, "lost the connection" |
 //!
 //! The slot is the circuit breaker: `None` is open, the handshake is the probe, `Some` is closed
@@ -26,16 +26,20 @@ pub(in crate::store::redis) mod probe;
 pub(in crate::store::redis) mod router;
 pub(in crate::store::redis) mod task;
 mod topology;
+pub(in crate::store::redis) mod work_queue;
 
 use std::{
+    future::{Future as _, poll_fn},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
     time::{Duration, Instant},
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::metrics;
 use crate::store::redis::{
@@ -43,8 +47,9 @@ use crate::store::redis::{
     connection::{
         backoff::Backoff,
         breaker::MAX_TIMEOUTS,
+        clock_offset::ClockOffset,
         error::HandshakeError,
-        handshake::{Endpoint, Handshake, ServerInfo},
+        handshake::{Endpoint, Handshake, ServerInfo, open},
         live::LiveConnection,
         outage_log::OutageLog,
         probe::probe,
@@ -59,6 +64,11 @@ const BEATS_PER_EVICTION_POLL: u64 = 4;
 /// Heartbeats until a connection that replaced another is logged as connected: 5 s. A flapping
 /// server does not fill the log.
 const BEATS_UNTIL_STABLE: u64 = 10;
+/// The shortest time between two probes of a server whose calls are slow. It is that between two
+/// attempts to connect.
+const PROBE_PAUSE: Duration = Duration::from_millis(250);
+/// Round trips of a probe on a new connection: TCP, TLS, the greeting, SELECT and the probe.
+const PROBE_ROUND_TRIPS: u32 = 6;
 
 /// A Redis connection that reconnects in the background.
 ///
@@ -70,7 +80,8 @@ const BEATS_UNTIL_STABLE: u64 = 10;
 /// - A new connection is published only after AUTH, one call of every script that writes, and one
 ///   more that was answered within the timeout of a hit.
 /// - An idle connection is probed every 500 ms.
-/// - Five calls in a row without a reply in time take the connection out of use.
+/// - Five calls in a row without a reply in time start a probe on a new connection. If that is not
+///   answered in time, or this connection gives no reply at all, it is taken out of use.
 /// - The task and the sockets live on the runtime of the caller that started the task. Dropping
 ///   this value aborts the task.
 #[derive(Debug)]
@@ -96,6 +107,8 @@ struct ConnectionInner {
     has_attempted: AtomicBool,
     /// The throttled log lines, shared by all connections of a store.
     log: Arc<OutageLog>,
+    /// Notified when a connection is lost. A cluster then fetches its slot map.
+    lost: Arc<Notify>,
 }
 
 impl ManagedConnection {
@@ -104,6 +117,7 @@ impl ManagedConnection {
         timeouts: Timeouts,
         probe: String,
         log: Arc<OutageLog>,
+        lost: Arc<Notify>,
     ) -> ManagedConnection {
         let shared = ConnectionInner {
             server: endpoint.to_string(),
@@ -113,6 +127,7 @@ impl ManagedConnection {
             slot: watch::Sender::new(None),
             has_attempted: AtomicBool::new(false),
             log,
+            lost,
         };
         ManagedConnection {
             shared: Arc::new(shared),
@@ -167,7 +182,7 @@ impl ManagedConnection {
         self.shared.mark_broken(connected, fault);
     }
 
-    /// Counts a call without a reply in time. Returns whether the breaker opened and took the connection out of use.
+    /// Counts a call without a reply in time. Returns whether that demanded a probe.
     pub(in crate::store::redis) fn record_timeout(
         &self,
         connected: &Arc<LiveConnection>,
@@ -206,20 +221,18 @@ impl ConnectionInner {
         });
     }
 
-    /// Counts a call without a reply in time. Returns whether the breaker opened.
+    /// Counts a call without a reply in time. Returns whether that demanded a probe.
     ///
     /// Writes `rate_limiter_slow_calls_total`. The heartbeat writes the log line for all slow calls
     /// since the last one.
     fn record_timeout(&self, connected: &Arc<LiveConnection>, elapsed: Duration) -> bool {
         metrics::slow_call(&self.server, elapsed);
         connected.slow_calls.fetch_add(1, Ordering::Relaxed);
-        let is_one_too_many = connected.breaker.record_timeout();
-        if is_one_too_many {
-            let timeout = self.timeouts.timeout.as_millis();
-            let fault = format!("{MAX_TIMEOUTS} calls in a row were slower than {timeout} ms");
-            self.mark_broken(connected, fault);
+        let is_probe_due = connected.breaker.record_timeout();
+        if is_probe_due {
+            connected.suspected.notify_one();
         }
-        is_one_too_many
+        is_probe_due
     }
 
     /// Connects, serves the connection until it breaks, and starts over. It never returns; an abort
@@ -274,9 +287,17 @@ impl ConnectionInner {
         self.has_attempted.store(true, Ordering::Release);
         metrics::store_up(server, true);
         let announced = (!is_first).then_some(version);
-        self.monitor(about.eviction.is_some(), announced, &connected)
-            .await;
+        let mut monitored = pin!(self.monitor(about.eviction.is_some(), announced, &connected));
+        let mut probed = pin!(self.probe_when_slow(&connected));
+        let until_broken = poll_fn(|cx| {
+            if monitored.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            probed.as_mut().poll(cx)
+        });
+        until_broken.await;
         self.slot.send_replace(None);
+        self.lost.notify_one();
         metrics::store_up(server, false);
         let fault = connected.fault.get().map_or("", String::as_str);
         self.log.log_lost(server, fault);
@@ -323,6 +344,67 @@ impl ConnectionInner {
                 return;
             }
         }
+    }
+
+    /// Probes the server whenever five calls in a row had no reply in time. Returns when a probe has failed, which opens
+    /// the circuit breaker.
+    ///
+    /// Slow calls may only have waited for each other. So the server is judged by a new connection, on which nothing waits:
+    ///
+    /// | the new connection | this connection | result |
+    /// |---|---|---|
+    /// | not answered in time | | out of use |
+    /// | answered | not answered | out of use: a half-open connection, for example |
+    /// | answered | answered | stays in use, and the count starts anew |
+    async fn probe_when_slow(&self, connected: &LiveConnection) {
+        loop {
+            connected.suspected.notified().await;
+            let started = Instant::now();
+            if connected.breaker.is_probe_due()
+                && let Err(fault) = self.probe_anew(connected).await
+            {
+                let _ = connected.fault.set(fault);
+                return;
+            }
+            // Another server may keep this one slow for long: at most four probes a second.
+            tokio::time::sleep(PROBE_PAUSE.saturating_sub(started.elapsed())).await;
+        }
+    }
+
+    /// Probes the server on a new connection, and then this connection.
+    ///
+    /// # Errors
+    ///
+    /// The text for the log line of the lost connection.
+    async fn probe_anew(&self, connected: &LiveConnection) -> Result<(), String> {
+        let timeout = self.timeouts.timeout;
+        let slow = |probed: &str, within: Duration| {
+            let (timeout, within) = (timeout.as_millis(), within.as_millis());
+            format!(
+                "{MAX_TIMEOUTS} calls in a row were slower than {timeout} ms, and a probe on {probed} was not answered \
+                 within {within} ms"
+            )
+        };
+        // Opening a connection takes some round trips, and the probe one.
+        let within = timeout + connected.clock.min_round_trip() * PROBE_ROUND_TRIPS;
+        let anew = async {
+            let mut connection = open(connected.address.clone(), &self.timeouts).await?;
+            probe(&mut connection, &self.probe, &ClockOffset::new()).await?;
+            Ok::<(), HandshakeError>(())
+        };
+        // A server that refuses the connection, for example because it has too many, has answered.
+        if let Err(_elapsed) = tokio::time::timeout(within, anew).await {
+            return Err(slow("a new connection", within));
+        }
+        let within = within.max(self.timeouts.connect_timeout);
+        let mut connection = connected.connection();
+        let own = probe(&mut connection, &self.probe, &connected.clock);
+        match tokio::time::timeout(within, own).await {
+            Ok(reply) => reply.map_err(|error| error.to_string())?,
+            Err(_) => return Err(slow("the same connection", within)),
+        }
+        connected.breaker.reset();
+        Ok(())
     }
 
     /// Probes a connection that had no reply since the last heartbeat.

@@ -20,8 +20,15 @@ use crate::metrics;
 use crate::store::redis::{
     config::RedisConfig,
     connection::{
-        ManagedConnection, clock_offset::ClockOffset, cluster::Cluster, external::ExternalSender,
-        handshake::Endpoint, live::LiveConnection, outage_log::OutageLog, probe::server_time,
+        ManagedConnection,
+        clock_offset::ClockOffset,
+        cluster::Cluster,
+        external::ExternalSender,
+        handshake::Endpoint,
+        live::LiveConnection,
+        outage_log::OutageLog,
+        probe::server_time,
+        work_queue::{CallSource, WorkPermit, WorkQueue},
     },
     hash_slot::hash_slot,
     url::Topology,
@@ -59,6 +66,8 @@ pub(in crate::store::redis) struct ExternalConnection {
     /// The offset of the server's clock, measured before the first call. In a cluster of the
     /// application, samples of all nodes are mixed: the largest one counts.
     clock: ClockOffset,
+    /// Bounds the work in flight. In a cluster of the application, that of all nodes together.
+    work: Arc<WorkQueue>,
     /// The throttled log lines of the store.
     log: OutageLog,
 }
@@ -92,6 +101,7 @@ impl Router {
                 timeouts,
                 probe,
                 Arc::default(),
+                Arc::default(),
             ))
         };
         match config.target.clone() {
@@ -120,6 +130,7 @@ impl Router {
             is_cluster: sender.is_cluster(),
             sender: Box::new(sender),
             clock: ClockOffset::new(),
+            work: WorkQueue::new(),
             log: OutageLog::default(),
         }))
     }
@@ -179,7 +190,7 @@ impl Router {
 
     /// Counts a call that was not answered in time, for which the caller waited `elapsed`.
     ///
-    /// A breaker that opens also has the slot map fetched: a replica may have been promoted in
+    /// Five in a row have the node probed. They also have the slot map fetched: a replica may have been promoted in
     /// place of the slow node.
     pub(in crate::store::redis) fn record_timeout(&self, route: &Route, elapsed: Duration) {
         if route.record_timeout(elapsed) {
@@ -313,6 +324,21 @@ impl Route {
         }
     }
 
+    /// Waits until the server may get a call whose work takes it about `work`. The caller sets the time limit.
+    pub(in crate::store::redis) async fn acquire_work(
+        &self,
+        source: &CallSource,
+        work: Duration,
+        timeout: Duration,
+    ) -> WorkPermit {
+        let queue = match self {
+            Route::Linked { connected, .. } => &connected.work,
+            Route::ExternalSender(external) => &external.work,
+        };
+        let round_trip = self.clock().min_round_trip();
+        queue.acquire(source, work, round_trip, timeout).await
+    }
+
     /// The offset of the server's clock, which turns a deadline into the server's time.
     pub(in crate::store::redis) fn clock(&self) -> &ClockOffset {
         match self {
@@ -328,8 +354,8 @@ impl Route {
         }
     }
 
-    /// Counts a call without a reply in time, after `elapsed`. Returns whether the circuit breaker opened, which takes
-    /// the connection out of use.
+    /// Counts a call without a reply in time, after `elapsed`. Returns whether that demanded a probe, which may open the
+    /// circuit breaker.
     ///
     /// A connection of the application has no breaker. Its timeouts are counted with
     /// `server="existing"`.

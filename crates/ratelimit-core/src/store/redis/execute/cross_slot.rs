@@ -25,11 +25,12 @@ use std::{
 };
 
 use crate::store::redis::{
-    call,
+    call::{self, call_work},
     command::{
         check::{CheckCommand, Scope},
         reply::{CheckReply, LimitReplies, LimitReply},
     },
+    connection::work_queue::CallSource,
     execute::undoable::UndoableHit,
 };
 use crate::{
@@ -253,7 +254,8 @@ impl UndoableHit {
             route.clone(),
             self.deadline,
         );
-        self.with_deadline(&route, reply).await
+        self.with_deadline(&route, command.max_entries(), reply)
+            .await
     }
 
     /// Decides the limits of one key within another deadline. A timeout does not count for the
@@ -270,9 +272,18 @@ impl UndoableHit {
     ) -> Result<CheckReply, StoreError> {
         let command = self.group_command(number, mode);
         let names = &self.pending.names[number..=number];
-        let route = self.executor.route(&names[0])?;
-        let reply = call::send(&command, names, &self.executor.router, route, deadline);
+        let executor = &self.executor;
+        let route = executor.route(&names[0])?;
+        let source = CallSource::Hits(Arc::clone(command.policy.shared_name()));
+        let work = call_work(command.max_entries());
+        let work = executor
+            .acquire_work(&route, &source, work, deadline)
+            .await?;
+        let reply = call::send(&command, names, &executor.router, route, deadline);
         let reply = tokio::time::timeout_at(deadline.into(), reply).await;
+        if reply.is_ok() {
+            work.end();
+        }
         reply.unwrap_or(Err(StoreError::TimedOut))
     }
 

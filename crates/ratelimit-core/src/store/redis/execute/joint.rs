@@ -26,13 +26,13 @@ use smallvec::SmallVec;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::store::redis::{
-    call,
+    call::{self, call_work},
     command::{
         check::{CheckCommand, Scope},
         check_joint::{JointCommand, JointMember},
         check_joint_windows::JointWindowsCommand,
     },
-    connection::router::Route,
+    connection::{router::Route, work_queue::CallSource},
     execute::{Executor, earliest},
 };
 use crate::{
@@ -59,6 +59,8 @@ pub(in crate::store::redis) struct JointCall {
     executor: Arc<Executor>,
     /// The connection for the first key.
     route: Route,
+    /// The policy with the most entries, which the joint hit counts for.
+    policy: Arc<str>,
     /// The members in the order of the caller.
     members: Vec<(OwnedHit, JointRole)>,
     /// The indices of the members in the order in which they are decided.
@@ -97,12 +99,17 @@ impl Executor {
             .await;
         let is_one_call = self.router.same_node(&names);
         let route = self.route(&names[0])?;
+        let executor = Arc::clone(&self);
+        let entries = |hit: &OwnedHit| hit.as_hit().policy.max_entries();
+        let members_by_work = members.iter().map(|(hit, _)| hit);
+        let largest = members_by_work.max_by_key(|hit| entries(hit));
+        let largest = largest.map(|hit| Arc::clone(hit.as_hit().policy.shared_name()));
+        let policy = largest.unwrap_or_default();
         // Members in several hash slots take a permit each.
-        let in_flight = Arc::clone(&self.in_flight);
-        let _permit = match in_flight.try_acquire() {
-            Ok(permit) if is_one_call => Some(permit),
-            Ok(_) => None,
-            Err(_) => return Err(StoreError::Overloaded),
+        let _permit = match executor.in_flight.try_acquire(&policy) {
+            Some(permit) if is_one_call => Some(permit),
+            Some(_) => None,
+            None => return Err(StoreError::Overloaded),
         };
         let latest = self.deadline();
         let deadline = earliest(own, latest);
@@ -117,6 +124,7 @@ impl Executor {
             latest,
             executor: self,
             route,
+            policy,
             members,
             names,
             runtime: Handle::current(),
@@ -199,6 +207,12 @@ impl JointCall {
     async fn send(&self, command: &JointCommand) -> JointResult {
         let (router, deadline) = (&self.executor.router, self.deadline);
         let route = || self.route.clone();
+        let hits = self.members.iter().map(|(hit, _)| hit.as_hit());
+        let work = call_work(hits.map(|hit| hit.policy.max_entries()).sum());
+        let source = CallSource::Hits(Arc::clone(&self.policy));
+        let executor = &self.executor;
+        let work = executor.acquire_work(&self.route, &source, work, deadline);
+        let work = work.await?;
         let sent = async {
             if let Some(windows) = JointWindowsCommand::new(command) {
                 let sent = call::send(&windows, &self.names, router, route(), deadline);
@@ -210,7 +224,9 @@ impl JointCall {
             call::send(command, &self.names, router, route(), deadline).await
         };
         let counted = (deadline == self.latest).then_some(&self.route);
-        let decided = self.executor.with_deadline(counted, deadline, sent).await?;
+        let decided = executor
+            .with_deadline(counted, deadline, work, sent)
+            .await?;
         let mut decisions: Vec<_> = self.order.iter().zip(decided).collect();
         decisions.sort_unstable_by_key(|(index, _)| **index);
         let decisions = decisions.into_iter();

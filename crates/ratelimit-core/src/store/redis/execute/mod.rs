@@ -11,6 +11,7 @@
 //! settle.rs      changes to a charge, resets, deletions
 //! ```
 
+mod bulkhead;
 mod cross_slot;
 mod joint;
 mod late;
@@ -31,14 +32,17 @@ use crate::store::redis::{
         BatchOutcome, PendingHit,
         batcher::{Batcher, Dispatch},
     },
-    call,
+    call::{self, call_work},
     command::{
         check::{CheckCommand, Scope},
         check_single::SingleCommand,
     },
     config::{RedisConfig, Timeouts},
-    connection::router::{Route, Router},
-    execute::late::late_outcome,
+    connection::{
+        router::{Route, Router},
+        work_queue::{CallSource, WorkPermit},
+    },
+    execute::{bulkhead::Bulkhead, late::late_outcome},
     keyspace::KeySpace,
 };
 use crate::{
@@ -60,8 +64,10 @@ const GIVE_BACKS_PER_HIT: usize = 4;
 
 /// Executes checks and settlements against Redis.
 ///
-/// - At most `max_in_flight` hits are in flight. Further ones fail with [`StoreError::Overloaded`]
-///   and are not queued.
+/// - At most `max_in_flight` hits of a policy are in flight, and fewer than twice as many of all.
+///   Further ones fail with [`StoreError::Overloaded`] and are not queued.
+/// - A call waits while the calls in flight at its server are enough work; see
+///   [`WorkQueue`](crate::store::redis::connection::work_queue::WorkQueue).
 /// - A hit is sent by itself or in a batch, as the [`Batcher`] decides.
 /// - A hit that may have to be undone runs in a task of its own; see
 ///   [`UndoableHit`](undoable::UndoableHit). These are hits on keys in several hash slots, and hits
@@ -81,9 +87,9 @@ pub(super) struct Executor {
     pub(super) clock: Clock,
     /// The timeouts and bounds of the configuration.
     pub(super) timeouts: Timeouts,
-    /// The bulkhead: one permit for each hit in flight. The caller's future holds it, so a dropped
-    /// caller returns it.
-    in_flight: Arc<Semaphore>,
+    /// One permit for each hit in flight. The caller's future holds it, so a dropped caller returns
+    /// it.
+    in_flight: Bulkhead,
     /// One permit for each background task that gives something back. The task holds it.
     give_backs: Arc<Semaphore>,
     /// One permit for each task that waits for a late reply; as many as `give_backs`.
@@ -126,7 +132,7 @@ impl Executor {
             keys: config.keys,
             clock: config.clock,
             timeouts,
-            in_flight: Arc::new(Semaphore::new(in_flight)),
+            in_flight: Bulkhead::new(in_flight),
             give_backs: Arc::new(Semaphore::new(give_backs)),
             late_replies: Arc::new(Semaphore::new(give_backs)),
         }
@@ -244,7 +250,8 @@ impl Executor {
             let checked = self.check_undoable(route, pending, *hit, deadline, is_short);
             return Box::pin(checked).await;
         }
-        let Ok(_permit) = self.in_flight.try_acquire() else {
+        let policy = Arc::clone(pending.command.policy.shared_name());
+        let Some(_permit) = self.in_flight.try_acquire(&policy) else {
             return Err(StoreError::Overloaded);
         };
         let dispatch = if pending.command.is_batchable() {
@@ -272,6 +279,9 @@ impl Executor {
                 }
             }
         };
+        let source = CallSource::Hits(policy);
+        let work = call_work(pending.command.max_entries());
+        let work = self.acquire_work(&route, &source, work, deadline).await?;
         let executor = Arc::clone(&self);
         let own_route = route.clone();
         let mut decision = Box::pin(async move {
@@ -279,7 +289,10 @@ impl Executor {
             decision.await
         });
         match tokio::time::timeout_at(deadline.into(), &mut decision).await {
-            Ok(decision) => decision,
+            Ok(decision) => {
+                work.end();
+                decision
+            }
             Err(_) if deadline < latest => {
                 metrics::ambiguous();
                 Err(self.await_late(decision, Some((route, latest))))
@@ -290,6 +303,26 @@ impl Executor {
                 Err(self.await_late(decision, None))
             }
         }
+    }
+
+    /// Waits until a call may be sent to a server, at most until the rest of its time is what such a call may take.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Overloaded`] after that time. Nothing was sent.
+    pub(super) async fn acquire_work(
+        &self,
+        route: &Route,
+        source: &CallSource,
+        work: Duration,
+        deadline: Instant,
+    ) -> Result<WorkPermit, StoreError> {
+        let timeout = self.timeouts.timeout;
+        let call_time = route.clock().min_round_trip() + timeout / 4;
+        let latest = deadline.checked_sub(call_time).unwrap_or(deadline);
+        let permit = route.acquire_work(source, work, timeout);
+        let permit = tokio::time::timeout_at(latest.into(), permit).await;
+        permit.map_err(|_| StoreError::Overloaded)
     }
 
     /// Awaits a call until its deadline, and counts a timeout for the circuit breaker of `route`. There is none for a
@@ -304,16 +337,18 @@ impl Executor {
         &self,
         route: Option<&Route>,
         deadline: Instant,
+        work: WorkPermit,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let result = tokio::time::timeout_at(deadline.into(), call).await;
-        result.unwrap_or_else(|_| {
-            metrics::ambiguous();
-            if let Some(route) = route {
-                self.router.record_timeout(route, self.elapsed(deadline));
-            }
-            Err(StoreError::TimedOut)
-        })
+        if let Ok(result) = tokio::time::timeout_at(deadline.into(), call).await {
+            work.end();
+            return result;
+        }
+        metrics::ambiguous();
+        if let Some(route) = route {
+            self.router.record_timeout(route, self.elapsed(deadline));
+        }
+        Err(StoreError::TimedOut)
     }
 
     /// The time since a call with this deadline started: the timeout, and the delay with which it

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::store::redis::{
-    call,
+    call::{self, call_work},
     command::{
         check::{CheckCommand, Scope},
         prefetch::PrefetchCommand,
     },
+    connection::work_queue::CallSource,
     execute::Executor,
 };
 use crate::{
@@ -44,7 +45,8 @@ impl Executor {
             return Err(StoreError::refused(CannotPrefetch));
         }
         let route = self.route(&names[0])?;
-        let Ok(_permit) = self.in_flight.try_acquire() else {
+        let policy = hit.policy.shared_name();
+        let Some(_permit) = self.in_flight.try_acquire(policy) else {
             return Err(StoreError::Overloaded);
         };
         let check = CheckCommand {
@@ -54,8 +56,11 @@ impl Executor {
             is_denied: false,
             now: self.manual_now(),
         };
+        let (source, work) = (CallSource::Hits(Arc::clone(policy)), call_work(0));
+        let work = self.acquire_work(&route, &source, work, deadline).await?;
         let command = PrefetchCommand { check, request };
         let grant = call::send(&command, &names, &self.router, route.clone(), deadline);
-        self.with_deadline(Some(&route), deadline, grant).await
+        self.with_deadline(Some(&route), deadline, work, grant)
+            .await
     }
 }

@@ -12,8 +12,9 @@ use std::{sync::Arc, time::Instant};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::store::redis::{
-    call,
+    call::{self, call_work},
     command::{check::Scope, reset::ResetCommand, settle::SettleCommand},
+    connection::work_queue::CallSource,
     execute::Executor,
     keyspace::KeyNames,
 };
@@ -92,7 +93,9 @@ impl Executor {
             let settlement = self.settle_scope(receipt, scope, change, deadline).await;
             // The change may have been made for other keys, so the whole must not be sent again.
             let settlement = settlement.map_err(|error| match error {
-                StoreError::Unavailable { source: None } if number > 0 => StoreError::TimedOut,
+                StoreError::Unavailable { source: None } | StoreError::Overloaded if number > 0 => {
+                    StoreError::TimedOut
+                }
                 error => error,
             });
             total = match (total, settlement) {
@@ -119,6 +122,7 @@ impl Executor {
     ///   names an unknown node. Nothing was executed, so the caller may send the change again.
     /// - [`StoreError::Unavailable`] with a source: the connection broke, and the change may have
     ///   been applied; or the server refuses all calls.
+    /// - [`StoreError::Overloaded`]: too much work was in flight at the server for too long. Nothing was sent.
     /// - [`StoreError::TimedOut`]: no reply by `deadline`. The change may have been applied.
     /// - [`StoreError::Refused`]: Redis replied with an error. Nothing was changed.
     pub(in crate::store::redis) async fn settle_scope(
@@ -132,6 +136,11 @@ impl Executor {
         let names = self.keys.key_names(groups, |group| receipt.key_for(group));
         self.wait_first_attempts(&names, deadline).await;
         let route = self.route(&names[0])?;
+        let source = CallSource::Changes(Arc::clone(receipt.policy().shared_name()));
+        let limits = groups.iter().flat_map(|group| &group.limits);
+        let entries = limits.map(|effective| effective.limit.max_entries()).sum();
+        let work = call_work(entries);
+        let work = self.acquire_work(&route, &source, work, deadline).await?;
         let command = SettleCommand {
             receipt,
             scope,
@@ -140,6 +149,9 @@ impl Executor {
         };
         let settlement = call::send(&command, &names, &self.router, route, deadline);
         let settlement = tokio::time::timeout_at(deadline.into(), settlement).await;
+        if settlement.is_ok() {
+            work.end();
+        }
         settlement.unwrap_or(Err(StoreError::TimedOut))
     }
 

@@ -19,7 +19,11 @@ use smallvec::SmallVec;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::store::redis::{
-    batch::PendingHit, command::check::Scope, connection::router::Route, execute::Executor,
+    batch::PendingHit,
+    call::call_work,
+    command::check::Scope,
+    connection::{router::Route, work_queue::CallSource},
+    execute::Executor,
 };
 use crate::{
     budget::Adjustment,
@@ -91,8 +95,9 @@ impl Executor {
         is_short: bool,
     ) -> Result<Decision, StoreError> {
         // The caller holds the permit, not the task: a runtime that is not driven would keep it.
-        let in_flight = Arc::clone(&self.in_flight);
-        let Ok(_permit) = in_flight.try_acquire() else {
+        let executor = Arc::clone(&self);
+        let policy = pending.command.policy.shared_name();
+        let Some(_permit) = executor.in_flight.try_acquire(policy) else {
             return Err(StoreError::Overloaded);
         };
         let hit = Arc::new(UndoableHit {
@@ -207,7 +212,7 @@ impl Executor {
     /// Settles a charge in the background, over the next connection if this one is gone.
     ///
     /// - A release is idempotent and is sent again until the deadline.
-    /// - A refund is sent again only if nothing was sent before.
+    /// - A refund is sent again only if nothing was sent before, also because too much work was in flight.
     /// - A change that Redis refuses is not sent again.
     async fn settle_late(
         &self,
@@ -226,7 +231,7 @@ impl Executor {
             let settled = self.settle_scope(receipt, scope, change, attempt).await;
             let may_try_again = match &settled {
                 Ok(_) | Err(StoreError::Refused { .. }) => false,
-                Err(StoreError::Unavailable { source: None }) => true,
+                Err(StoreError::Unavailable { source: None } | StoreError::Overloaded) => true,
                 Err(_) => change == Adjustment::Release,
             };
             if !may_try_again || Instant::now() + GIVE_BACK_PAUSE >= deadline {
@@ -262,34 +267,43 @@ impl UndoableHit {
         let decision = self
             .executor
             .check_single(&self.route, &self.pending, self.deadline, false);
-        let decision = self.with_deadline(&self.route, decision).await;
+        let entries = self.pending.command.max_entries();
+        let decision = self.with_deadline(&self.route, entries, decision).await;
         if let Err(error) = &decision {
             self.release_if_unknown(error, Scope::Policy);
         }
         decision
     }
 
-    /// Awaits a call until the deadline. A timeout is counted once, here or by the caller.
+    /// Sends a call that reads up to so many `entries` when the server may get it, and awaits it until the deadline. A
+    /// timeout is counted once, here or by the caller.
     ///
     /// # Errors
     ///
     /// The error of the call, or [`StoreError::TimedOut`]. It is also returned without a call when
-    /// the task is first polled after the deadline.
+    /// the task is first polled after the deadline. [`StoreError::Overloaded`] if the call was not sent.
     pub(in crate::store::redis) async fn with_deadline<T>(
         &self,
         route: &Route,
+        entries: u64,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         // The caller has timed out before anything was sent.
         if Instant::now() >= self.deadline {
             return Err(StoreError::TimedOut);
         }
+        let policy = Arc::clone(self.pending.command.policy.shared_name());
+        let (source, work) = (CallSource::Hits(policy), call_work(entries));
+        let executor = &self.executor;
+        let work = executor.acquire_work(route, &source, work, self.deadline);
+        let work = work.await?;
         self.await_route(Some(route.clone()));
         let result = tokio::time::timeout_at(self.deadline.into(), call).await;
         let Ok(result) = result else {
             self.record_timeout();
             return Err(StoreError::TimedOut);
         };
+        work.end();
         self.await_route(None);
         result
     }
