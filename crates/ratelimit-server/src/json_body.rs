@@ -49,6 +49,7 @@ pub(crate) async fn read_object<T: DeserializeOwned>(
     request: Request,
 ) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
+    app.check_parameters(&parts, &[])?;
     let bytes = read(app, &parts.headers, body).await?;
     parse(&bytes).map(|Object(object)| object)
 }

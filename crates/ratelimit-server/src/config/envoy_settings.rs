@@ -6,6 +6,8 @@ use axum::http::HeaderName;
 use clap::Args;
 use rustls::pki_types::ServerName;
 
+use super::listen_addr::tcp_addr;
+
 /// Settings of Envoy's listener beside its address and its rules. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
 #[expect(
@@ -31,7 +33,7 @@ pub(super) struct EnvoySettings {
     pub(super) envoy_near_limit_ratio: Option<String>,
 
     /// Where to listen for Prometheus alone, in clear text [default: nowhere]
-    #[arg(long, env = "RATELIMIT_ENVOY_METRICS_LISTEN", value_name = "ADDR")]
+    #[arg(long, env = "RATELIMIT_ENVOY_METRICS_LISTEN", value_parser = tcp_addr, value_name = "ADDR")]
     pub(super) envoy_metrics_listen: Option<SocketAddr>,
 
     /// The path of the metrics on --envoy-metrics-listen [default: /metrics]

@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 47] = [
+const OWN_TARGETS: [&str; 48] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -46,6 +46,7 @@ const OWN_TARGETS: [&str; 47] = [
     "ratelimit_server::envoy::xds::outage_log",
     "ratelimit_server::listener",
     "ratelimit_server::missing_files",
+    "ratelimit_server::refusal_log",
     "ratelimit_server::reload",
     "ratelimit_server::room",
     "ratelimit_server::routes::check",

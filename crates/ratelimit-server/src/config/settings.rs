@@ -14,25 +14,26 @@ use ratelimit_http::response::HeaderStyle;
 #[cfg(feature = "envoy")]
 use super::envoy_rules::EnvoyRules;
 use super::{
-    duration::{Delay, Span},
+    duration::{Delay, Grace, Span},
     envoy_settings::EnvoySettings,
-    listen_addr::ListenAddr,
+    listen_addr::{ListenAddr, tcp_addr},
     log_filter::LogFilter,
     values::{
         ChainName, ConsoleMode, HostName, KeyPattern, NamedPolicy, Network, OffenderKeys, RedisUrl,
     },
     xds_settings::XdsSettings,
 };
+use crate::cli_error::CliError;
 
 /// The settings of the server. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
     /// Where to listen [default: 127.0.0.1:8080]
-    #[arg(long, env = "RATELIMIT_LISTEN", value_name = "ADDR")]
+    #[arg(long, env = "RATELIMIT_LISTEN", value_parser = tcp_addr, value_name = "ADDR")]
     pub(super) listen: Option<SocketAddr>,
 
     /// Where to listen for metrics, info and admin calls; --listen then serves only checks [default: --listen]
-    #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_name = "ADDR")]
+    #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_parser = tcp_addr, value_name = "ADDR")]
     pub(super) admin_listen: Option<SocketAddr>,
 
     /// Where to listen for Envoy's rate limit service (gRPC): an address, or `unix:/PATH` [default: nowhere]
@@ -136,6 +137,10 @@ pub struct Settings {
     )]
     pub(super) policy: Vec<NamedPolicy>,
 
+    /// Refuses checks that name neither a policy nor an algorithm [default: true if policies are configured]
+    #[arg(long, env = "RATELIMIT_REQUIRE_POLICY", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) require_policy: Option<bool>,
+
     /// A proxy or network of proxies that may name the client; repeatable
     #[arg(
         long,
@@ -214,6 +219,10 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_HEADER_TIMEOUT", value_name = "TIME")]
     pub(super) header_timeout: Option<Span>,
 
+    /// How long the server is not ready at the start while Redis does not answer; with `never`, until it does [default: 10s]
+    #[arg(long, env = "RATELIMIT_READINESS_GRACE", value_name = "TIME")]
+    pub(super) readiness_grace: Option<Grace>,
+
     /// How long connections are still accepted after SIGTERM, while readiness fails [default: 5s; 0 on a terminal]
     #[arg(long, env = "RATELIMIT_DRAIN_DELAY", value_name = "TIME")]
     pub(super) drain_delay: Option<Delay>,
@@ -261,6 +270,32 @@ impl Settings {
         self.config.as_deref()
     }
 
+    /// Adds the policies of `RATELIMIT_POLICY` that no flag has: clap reads the variable only without a flag.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a policy of the variable is invalid.
+    pub fn with_policies_of_environment(mut self) -> Result<Settings, CliError> {
+        let text = match std::env::var("RATELIMIT_POLICY") {
+            Ok(text) if !self.policy.is_empty() => text,
+            _ => return Ok(self),
+        };
+        let of_flags: Vec<String> = self
+            .policy
+            .iter()
+            .map(|flag| flag.0.name().to_owned())
+            .collect();
+        for text in text.split(',') {
+            let policy: NamedPolicy = text
+                .parse()
+                .map_err(|why| format!("RATELIMIT_POLICY: {text:?}: {why}"))?;
+            if !of_flags.iter().any(|name| name == policy.0.name()) {
+                self.policy.push(policy);
+            }
+        }
+        Ok(self)
+    }
+
     /// Capacity of the memory store, in keys.
     pub(super) fn memory_keys(&self) -> usize {
         self.memory_keys.map_or(1_000_000, NonZeroUsize::get)
@@ -286,7 +321,7 @@ impl Settings {
         let settings = changed!(listen admin_listen envoy_listen envoy_config
             envoy_merge_domains envoy_ignore_dot_files envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
             redis_prefix time_budget on_failure no_deny_cache local_keys memory_keys
-            memory_bytes admin_without_token console headers application request_timeout header_timeout drain_delay
+            memory_bytes admin_without_token console headers application request_timeout header_timeout readiness_grace drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
         let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
         let changed = changed.map(|(name, _)| *name);
@@ -306,9 +341,9 @@ impl Settings {
         fill_in!(listen admin_listen envoy_listen envoy_config envoy_merge_domains envoy_ignore_dot_files
             envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key redis_prefix
             time_budget on_failure no_deny_cache local_keys memory_keys memory_bytes
-            trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
-            admin_without_token console headers
-            application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
+            require_policy trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern
+            admin_token_file admin_without_token console headers
+            application request_timeout header_timeout readiness_grace drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
         self.envoy = self.envoy.or(file.envoy);
         #[cfg(feature = "envoy")]
@@ -394,6 +429,7 @@ mod tests {
     /// Settings that a reload applies.
     const RELOADED: &[&str] = &[
         "policy",
+        "require_policy",
         "trusted",
         "trust_everyone",
         "chain_header",

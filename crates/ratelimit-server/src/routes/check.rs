@@ -57,8 +57,8 @@ pub(super) async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let mut check_request = CheckRequest::from_query(&app, &rules, &parts)?;
-    check_request.wants_receipt = wants_receipt(Query(parts.uri.query().unwrap_or_default()))?;
+    let mut check_request = CheckRequest::from_query(&app, &rules, &parts, &["receipt"])?;
+    check_request.wants_receipt = wants_receipt(Query::of(&parts))?;
     Ok(respond(&app, &rules, &check_request).await)
 }
 
@@ -68,6 +68,7 @@ pub(super) async fn post(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
+    app.check_parameters(&parts, &[])?;
     let rules = app.rules();
     let bytes = read(&app, &parts.headers, body).await?;
     match parse(&bytes) {
