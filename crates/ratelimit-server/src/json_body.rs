@@ -49,8 +49,8 @@ pub(crate) async fn read_object<T: DeserializeOwned>(
     request: Request,
 ) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
-    app.check_parameters(&parts, &[])?;
     let bytes = read(app, &parts.headers, body).await?;
+    app.check_parameters(&parts, &[])?;
     parse(&bytes).map(|Object(object)| object)
 }
 

@@ -68,9 +68,9 @@ pub(super) async fn post(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
-    app.check_parameters(&parts, &[])?;
     let rules = app.rules();
     let bytes = read(&app, &parts.headers, body).await?;
+    app.check_parameters(&parts, &[])?;
     match parse(&bytes) {
         Ok(Object(item)) => {
             let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;
