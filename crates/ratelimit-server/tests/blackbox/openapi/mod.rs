@@ -19,7 +19,7 @@ use crate::{
 
 const WITHOUT: &str = "--admin-without-token";
 const SEED: u64 = 1;
-const REQUESTS: u64 = 400;
+const REQUESTS: u64 = 800;
 const SLOTS: &str = "slots=concurrency 1000 lease 1min; fixed_window 1000/d";
 
 /// A request, and whether the document allows it.

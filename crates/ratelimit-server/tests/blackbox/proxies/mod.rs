@@ -19,7 +19,8 @@ const DOCS: &str = include_str!("../../../../../docs/guides/gateways.md");
 
 /// The snippets of docs/guides/gateways.md in that language, for a server at another address.
 fn snippets(language: &str, addr: SocketAddr) -> Vec<String> {
-    let blocks = DOCS.split(&format!("```{language}\n")).skip(1);
+    let fence = format!("```{language}\n");
+    let blocks = DOCS.split(&fence).skip(1);
     let snippets = blocks.map(|rest| rest.split_once("```").unwrap().0);
     let snippets = snippets.map(|text| text.replace("127.0.0.1:8080", &addr.to_string()));
     let snippets: Vec<String> = snippets.collect();

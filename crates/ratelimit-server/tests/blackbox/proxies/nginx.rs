@@ -118,8 +118,8 @@ async fn the_command_and_the_block_of_the_page_give_each_client_a_budget() {
         assert_eq!(answer.unwrap().status, 200);
     }
 
-    let look = server.get(&format!("{REMAINING}?policy=site&key=ip:127.0.0.2"));
-    assert_eq!(look.await.json()["remaining"], 97);
+    let path = format!("{REMAINING}?policy=site&key=ip:127.0.0.2");
+    assert_eq!(server.get(&path).await.json()["remaining"], 97);
 }
 
 /// By default nginx adds no header, and its upstream's address is the `Host`.
