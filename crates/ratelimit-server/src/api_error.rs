@@ -11,6 +11,8 @@ use axum::{
 use ratelimit_http::response::ProblemDetails;
 use serde::Serialize;
 
+const UNKNOWN_POLICY: &str = "Unknown policy";
+
 /// An error response with the body `application/problem+json` (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
@@ -56,6 +58,19 @@ impl ApiError {
     /// 400. `detail` says what was expected.
     pub(crate) fn bad_request(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "Bad request", detail)
+    }
+
+    /// 400: no policy has that name.
+    pub(crate) fn unknown_policy(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, UNKNOWN_POLICY, detail)
+    }
+
+    /// For forward-auth: an unknown policy is a 404, which a proxy can tell from a request that is at fault.
+    pub(crate) fn unknown_policy_as_404(mut self) -> ApiError {
+        if self.title == UNKNOWN_POLICY {
+            self.status = StatusCode::NOT_FOUND;
+        }
+        self
     }
 
     /// 401: an admin call without the right token.

@@ -71,8 +71,10 @@ struct AppInner {
     generated_token: OnceLock<AdminToken>,
     admin_without_token: bool,
     has_store: AtomicBool,
+    is_grace_over: AtomicBool,
     envoy_rules: watch::Sender<bool>,
     refusals: RefusalLog,
+    bad_calls: RefusalLog,
     draining: watch::Sender<bool>,
     closing: AtomicBool,
     admin_listen: Option<SocketAddr>,
@@ -119,8 +121,10 @@ impl App {
             generated_token: OnceLock::new(),
             admin_without_token: config.admin_without_token,
             has_store: AtomicBool::new(true),
+            is_grace_over: AtomicBool::new(false),
             envoy_rules: watch::Sender::new(true),
             refusals: RefusalLog::default(),
+            bad_calls: RefusalLog::default(),
             draining: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             admin_listen: config.admin_listen,
@@ -150,6 +154,16 @@ impl App {
 
     pub(crate) fn mark_store_connected(&self) {
         self.0.has_store.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets the server be ready although the store has not been connected.
+    pub(crate) fn end_readiness_grace(&self) {
+        self.0.is_grace_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server is ready without the store.
+    pub(crate) fn is_readiness_grace_over(&self) -> bool {
+        self.0.is_grace_over.load(Ordering::Relaxed)
     }
 
     /// Whether the store has been connected since the start; it may be unreachable again.
@@ -308,6 +322,10 @@ impl App {
 
     pub(crate) fn refusals(&self) -> &RefusalLog {
         &self.0.refusals
+    }
+
+    pub(crate) fn bad_calls(&self) -> &RefusalLog {
+        &self.0.bad_calls
     }
 
     /// Returns true once: the caller logs a refused `Host` then.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU64, time::Instant};
 
 use axum::http::request::Parts;
 use ratelimit_core::{Algorithm, Key, KeySet, Policy, store::Hit};
-use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
+use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey, policy_file::nearest};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
@@ -17,9 +17,15 @@ use crate::{
     check_keys::{KeySource, check_pattern, named_key, no_own_key},
     client::{self, Peer},
     config::Rules,
-    query::Query,
+    envoy_policy::EnvoyPolicy,
+    query::{NAMED_KEYS, Query},
+    refusal_log::BadCall,
 };
 
+/// The parameters of every call about a budget.
+const PARAMETERS: [&str; 5] = ["policy", "algorithm", "key", NAMED_KEYS, "permits"];
+/// The most policies that an error names.
+const MAX_NAMED_POLICIES: usize = 20;
 const EMPTY_KEY: &str = "the key is empty: leave it out to count by the client's address";
 
 /// One check: policy, keys and permits.
@@ -51,13 +57,29 @@ pub(crate) struct Item {
 }
 
 impl CheckRequest {
-    /// Reads a check from the query of a request.
+    /// Reads a check from the query of a request, which may have further parameters.
     pub(crate) fn from_query(
         app: &App,
         rules: &Rules,
         parts: &Parts,
+        further: &[&str],
     ) -> Result<CheckRequest, ApiError> {
-        CheckRequest::new(app, rules, parts, KeySource::Query)
+        CheckRequest::new(
+            app,
+            rules,
+            parts,
+            Call::of_clients(further),
+            KeySource::Query,
+        )
+    }
+
+    /// Reads a check that an operator asks about. Its policy may be that of an Envoy rule.
+    pub(crate) fn explained(
+        app: &App,
+        rules: &Rules,
+        parts: &Parts,
+    ) -> Result<CheckRequest, ApiError> {
+        CheckRequest::new(app, rules, parts, Call::OF_OPERATORS, KeySource::Query)
     }
 
     /// Reads a check on behalf of a proxy, whose request has the keys of limits `by ip` and `by header:NAME`.
@@ -66,9 +88,10 @@ impl CheckRequest {
         rules: &Rules,
         parts: &Parts,
     ) -> Result<CheckRequest, ApiError> {
-        CheckRequest::new(app, rules, parts, |query| {
+        let read = CheckRequest::new(app, rules, parts, Call::of_clients(&["denied"]), |query| {
             KeySource::Forwarded(query, parts)
-        })
+        });
+        read.map_err(ApiError::unknown_policy_as_404)
     }
 
     /// Reads which budgets a call is about. It need not name the keys of all limits. Without `key` and with
@@ -78,7 +101,7 @@ impl CheckRequest {
         rules: &Rules,
         parts: &Parts,
     ) -> Result<CheckRequest, ApiError> {
-        CheckRequest::new(app, rules, parts, KeySource::Partial)
+        CheckRequest::new(app, rules, parts, Call::OF_OPERATORS, KeySource::Partial)
     }
 
     /// The check's own key.
@@ -99,9 +122,11 @@ impl CheckRequest {
         app: &App,
         rules: &Rules,
         parts: &'p Parts,
+        call: Call<'_>,
         source: impl FnOnce(Query<'p>) -> KeySource<'p>,
     ) -> Result<CheckRequest, ApiError> {
-        let query = Query(parts.uri.query().unwrap_or_default());
+        app.check_parameters(parts, &[&PARAMETERS, call.further].concat())?;
+        let query = Query::of(parts);
         let algorithm = query.one("algorithm")?;
         let policy = query.one("policy")?;
         let permits = query.one("permits")?;
@@ -109,12 +134,19 @@ impl CheckRequest {
         if key.is_none() && query.one("key")?.is_some() {
             return Err(ApiError::bad_request(EMPTY_KEY));
         }
-        let policy = policy_of(rules, algorithm.as_deref(), policy.as_deref())?;
+        let of_envoy = policy.as_deref().filter(|_| call.includes_envoy);
+        let of_envoy = of_envoy.and_then(|name| EnvoyPolicy::find(app, name));
+        let policy = match (&of_envoy, policy.as_deref()) {
+            (Some(of_envoy), Some(name)) if rules.policies.named(name).is_none() => {
+                &of_envoy.policy
+            }
+            (_, name) => policy_of(app, rules, parts, algorithm.as_deref(), name)?,
+        };
         let source = source(query);
         source.check_names(policy)?;
         let (key, shown) = match key {
             None if source.is_about_named_keys(policy)? => (no_own_key(), String::new()),
-            key => key_of(app, rules, parts, key)?,
+            key => key_of(app, rules, parts, of_envoy.as_ref(), key)?,
         };
         let policy = policy.for_key(&key).clone();
         let permits = permits.map(|text| permits_of(&text)).transpose()?;
@@ -139,8 +171,9 @@ impl CheckRequest {
             return Err(ApiError::bad_request(EMPTY_KEY));
         }
         let key = item.key.map(ExplicitKey::from_value).transpose();
-        let (key, shown) = key_of(app, rules, parts, key.map_err(bad_key)?.flatten())?;
-        let policy = policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?;
+        let (key, shown) = key_of(app, rules, parts, None, key.map_err(bad_key)?.flatten())?;
+        let (algorithm, policy) = (item.algorithm.as_deref(), item.policy.as_deref());
+        let policy = policy_of(app, rules, parts, algorithm, policy)?;
         let policy = policy.for_key(&key).clone();
         let keys = item.keys.unwrap_or_default();
         Ok(CheckRequest {
@@ -154,17 +187,44 @@ impl CheckRequest {
     }
 }
 
+/// What a call takes in its query.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    /// The parameters besides [`PARAMETERS`].
+    further: &'a [&'a str],
+    /// Whether the policy may be that of an Envoy rule.
+    includes_envoy: bool,
+}
+
+impl<'a> Call<'a> {
+    const OF_OPERATORS: Call<'static> = Call {
+        further: &[],
+        includes_envoy: true,
+    };
+
+    const fn of_clients(further: &'a [&'a str]) -> Call<'a> {
+        Call {
+            further,
+            includes_envoy: false,
+        }
+    }
+}
+
 /// The key that the request names, or the key of the client's address.
 fn key_of(
     app: &App,
     rules: &Rules,
     parts: &Parts,
+    of_envoy: Option<&EnvoyPolicy>,
     named: Option<ExplicitKey<'_>>,
 ) -> Result<(Key, String), ApiError> {
     let Some(named) = named else {
         let peer = Peer::of(&parts.extensions);
         return client::own_key(app, rules, peer, &parts.headers);
     };
+    if let Some(policy) = of_envoy {
+        return Ok((policy.key(named.as_str())?, named.into_string()));
+    }
     check_pattern(rules, "the key", named.as_str())?;
     Ok((named_key(named.as_str())?, named.into_string()))
 }
@@ -173,32 +233,62 @@ fn bad_key(why: ClientIpError) -> ApiError {
     ApiError::bad_request(why.to_string())
 }
 
+/// The policy that a call names. Without a name it is the default of an algorithm, unless the server requires a name: the
+/// default is another limit than those that were configured.
 fn policy_of<'r>(
+    app: &App,
     rules: &'r Rules,
+    parts: &Parts,
     algorithm: Option<&str>,
     policy: Option<&str>,
 ) -> Result<&'r Policy, ApiError> {
-    let known = match (algorithm, policy) {
+    let (reason, why) = match (algorithm, policy) {
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request(
                 "algorithm and policy exclude each other",
             ));
         }
-        (None, Some(name)) => rules.policies.named(name),
-        (Some(name), None) => {
-            let algorithm = Algorithm::from_name(name);
-            algorithm.and_then(|algorithm| rules.policies.of_algorithm(algorithm))
+        (None, Some(name)) => match rules.policies.named(name) {
+            Some(policy) => return Ok(policy),
+            None => (BadCall::UnknownPolicy, unknown_policy(rules, name)),
+        },
+        (algorithm, None) => {
+            let by_name = algorithm.map(Algorithm::from_name);
+            let by_default = (!rules.requires_policy).then_some(Algorithm::TokenBucket);
+            let algorithm = by_name.unwrap_or(by_default);
+            match algorithm.and_then(|algorithm| rules.policies.of_algorithm(algorithm)) {
+                Some(policy) => return Ok(policy),
+                None if by_name.is_none() => (BadCall::NoPolicy, no_policy(rules)),
+                None => (BadCall::UnknownPolicy, unknown_algorithm()),
+            }
         }
-        (None, None) => rules.policies.of_algorithm(Algorithm::TokenBucket),
     };
-    let unknown = || match policy {
-        Some(_) => ApiError::bad_request("unknown policy"),
-        None => ApiError::bad_request(format!(
-            "unknown algorithm: expected one of {}",
-            Algorithm::RATES.map(Algorithm::wire_name).join(", ")
-        )),
-    };
-    known.ok_or_else(unknown)
+    Err(app.refuse_call(reason, parts, why))
+}
+
+/// The error text for a policy that does not exist, with the nearest one.
+pub(crate) fn unknown_policy(rules: &Rules, name: &str) -> String {
+    let shown: String = name.chars().take(Policy::MAX_NAME).collect();
+    match nearest(name, rules.policies.iter().map(Policy::name)) {
+        Some(meant) => format!("unknown policy {shown:?}: did you mean {meant}?"),
+        None => format!("unknown policy {shown:?}"),
+    }
+}
+
+fn unknown_algorithm() -> String {
+    let known = Algorithm::RATES.map(Algorithm::wire_name).join(", ");
+    format!("unknown algorithm: expected one of {known}")
+}
+
+fn no_policy(rules: &Rules) -> String {
+    let mut names: Vec<&str> = rules.policies.configured().collect();
+    let more = names.len() > MAX_NAMED_POLICIES;
+    names.truncate(MAX_NAMED_POLICIES);
+    let names = names.join(", ");
+    format!(
+        "name a policy of this server: policy={names}{}, or algorithm=NAME for a built-in one",
+        if more { ", ..." } else { "" }
+    )
 }
 
 /// Reads an object whose names are unique, or null. Serde would keep the last of two values.

@@ -27,7 +27,10 @@ const UNAVAILABLE: &str = "Rate limiting is unavailable";
 pub(crate) struct CheckResponse<'a> {
     allowed: bool,
     key: &'a str,
+    policy: &'a str,
     algorithm: &'static str,
+    /// The capacity of the limit whose numbers follow.
+    limit: u64,
     remaining: u64,
     reset_after_seconds: u64,
     retry_after_seconds: Option<u64>,
@@ -89,17 +92,24 @@ impl<'a> CheckResponse<'a> {
     fn reported(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
         let policy = &check_request.policy;
         // The store's numbers, or those of the local fallback.
-        let (limit, remaining, reset_after) = if let Some(decision) = verdict.decision() {
+        let (limit, capacity, remaining, reset_after) = if let Some(decision) = verdict.decision() {
             let limit = &policy.limits()[decision.speaker];
-            (limit, decision.remaining, decision.reset_after)
+            (
+                limit,
+                decision.limit,
+                decision.remaining,
+                decision.reset_after,
+            )
         } else {
             let limit = smallest_limit(policy);
-            (limit, limit.capacity(), Duration::ZERO)
+            (limit, limit.capacity(), limit.capacity(), Duration::ZERO)
         };
         CheckResponse {
             allowed: true,
             key: &check_request.shown,
+            policy: policy.name(),
             algorithm: limit.algorithm().wire_name(),
+            limit: capacity,
             remaining,
             reset_after_seconds: whole_seconds(reset_after),
             retry_after_seconds: Some(0),

@@ -50,6 +50,7 @@ pub(crate) async fn read_object<T: DeserializeOwned>(
 ) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
     let bytes = read(app, &parts.headers, body).await?;
+    app.check_parameters(&parts, &[])?;
     parse(&bytes).map(|Object(object)| object)
 }
 

@@ -76,6 +76,11 @@ mod file_read;
     not(feature = "console"),
     allow(dead_code, reason = "the console reads all of it")
 )]
+#[cfg_attr(
+    not(feature = "envoy"),
+    allow(dead_code, reason = "without Envoy there are no rules")
+)]
+mod envoy_policy;
 mod finding;
 mod hangup;
 mod health;

@@ -25,6 +25,10 @@ fn main() -> ExitCode {
     if let Some(program) = env::args_os().next() {
         cli.settings = cli.settings.called_as(Path::new(&program));
     }
+    match cli.settings.clone().with_policies_of_environment() {
+        Ok(settings) => cli.settings = settings,
+        Err(why) => return exit_code(Err(why)),
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     let done = match &cli.command {
         None => {

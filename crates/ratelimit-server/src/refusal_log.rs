@@ -1,4 +1,4 @@
-//! Log lines about refused admin calls.
+//! Log lines about refused calls.
 
 use std::{
     net::SocketAddr,
@@ -6,9 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, request::Parts};
+use metrics::counter;
 
-use crate::request_id;
+use crate::{
+    api_error::ApiError, app::App, client::Peer, metrics::REFUSED_CALLS, query::Query, request_id,
+};
 
 /// Shortest time between two lines.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
@@ -38,6 +41,21 @@ impl RefusalLog {
         );
     }
 
+    /// Logs a call that no correct caller sends.
+    fn log_bad_call(&self, reason: BadCall, parts: &Parts, why: &str) {
+        let Some(left_out) = self.count(Instant::now()) else {
+            return;
+        };
+        tracing::warn!(
+            path = parts.uri.path(),
+            peer = Peer::of(&parts.extensions).map(tracing::field::display),
+            request_id = request_id::of(&parts.headers),
+            reason = reason.as_str(),
+            left_out,
+            "refused a call, and charged nothing: {why}"
+        );
+    }
+
     /// The number of refusals that were not logged since the last line, if it is time for a line.
     fn count(&self, now: Instant) -> Option<u64> {
         let mut refusals = self
@@ -51,6 +69,53 @@ impl RefusalLog {
         }
         refusals.logged_at = Some(now);
         Some(std::mem::take(&mut refusals.left_out))
+    }
+}
+
+/// Why a call was refused that a misconfigured caller sends: the label `reason` of [`REFUSED_CALLS`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BadCall {
+    /// No policy or algorithm has that name.
+    UnknownPolicy,
+    /// The call names neither policy nor algorithm, and the server requires one.
+    NoPolicy,
+    /// The query has a parameter that the call does not take.
+    UnknownParameter,
+}
+
+impl BadCall {
+    pub(crate) const ALL: [BadCall; 3] = [
+        BadCall::UnknownPolicy,
+        BadCall::NoPolicy,
+        BadCall::UnknownParameter,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            BadCall::UnknownPolicy => "unknown_policy",
+            BadCall::NoPolicy => "no_policy",
+            BadCall::UnknownParameter => "unknown_parameter",
+        }
+    }
+}
+
+impl App {
+    /// Counts and logs a call that a misconfigured caller sends, and returns the error to answer with.
+    pub(crate) fn refuse_call(&self, reason: BadCall, parts: &Parts, detail: String) -> ApiError {
+        counter!(REFUSED_CALLS, "reason" => reason.as_str()).increment(1);
+        self.bad_calls().log_bad_call(reason, parts, &detail);
+        match reason {
+            BadCall::UnknownPolicy => ApiError::unknown_policy(detail),
+            BadCall::NoPolicy | BadCall::UnknownParameter => ApiError::bad_request(detail),
+        }
+    }
+
+    /// Refuses a parameter in the query that is not in `known`.
+    pub(crate) fn check_parameters(&self, parts: &Parts, known: &[&str]) -> Result<(), ApiError> {
+        match Query::of(parts).unknown(known) {
+            Some(why) => Err(self.refuse_call(BadCall::UnknownParameter, parts, why)),
+            None => Ok(()),
+        }
     }
 }
 

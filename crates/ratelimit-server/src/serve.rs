@@ -125,7 +125,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     reload::log_warnings(&config, settings);
     if let Some(redis) = redis {
         app.await_store();
-        tokio::spawn(connect(redis, app.clone()));
+        tokio::spawn(connect(redis, app.clone(), config.readiness_grace));
     }
     let (reload, reload_requests) = reload_channel();
     app.config_state().set_reload(reload);
@@ -201,13 +201,43 @@ async fn bind(addr: SocketAddr) -> Result<TcpListener, CliError> {
     bound.map_err(|why| format!("cannot listen on {addr}: {why}").into())
 }
 
-/// Connects to Redis, and marks the server ready then.
-async fn connect(redis: RedisStore, app: App) {
-    if !redis.wait_connected(CONNECT_TIMEOUT).await {
-        tracing::warn!("Redis does not answer: not ready until it does, the failure mode decides");
-        // Each call looks at the current slot map of a cluster, so a node that failed over is not waited for.
-        while !redis.wait_connected(CONNECT_TIMEOUT).await {}
-        tracing::info!("Redis answers: ready");
+/// Connects to Redis, and marks the server ready then, or after the grace period.
+async fn connect(redis: RedisStore, app: App, grace: Option<Duration>) {
+    let connected = async {
+        if !redis.wait_connected(CONNECT_TIMEOUT).await {
+            tracing::warn!(
+                ready_after = grace.map(tracing::field::debug),
+                "Redis does not answer: not ready until it does or the readiness grace is over"
+            );
+            // Each call looks at the current slot map of a cluster, so a node that failed over is not waited for.
+            while !redis.wait_connected(CONNECT_TIMEOUT).await {}
+            tracing::info!("Redis answers: ready");
+        }
+    };
+    match grace {
+        Some(grace) => await_store(&app, connected, tokio::time::sleep(grace)).await,
+        None => await_store(&app, connected, std::future::pending()).await,
+    }
+}
+
+/// Marks the server ready when `connected` completes, and as degraded if the readiness grace is over before.
+///
+/// After a restart of all servers during an outage of Redis there would be no endpoint otherwise, although each server can
+/// limit on its own.
+async fn await_store(
+    app: &App,
+    connected: impl Future<Output = ()>,
+    grace_over: impl Future<Output = ()>,
+) {
+    let mut connected = pin!(connected);
+    tokio::select! {
+        biased;
+        () = &mut connected => {}
+        () = grace_over => {
+            app.end_readiness_grace();
+            tracing::warn!("the readiness grace is over: ready without Redis, and the fallback of each policy applies");
+            connected.await;
+        }
     }
     app.mark_store_connected();
 }
@@ -336,5 +366,69 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
         tracing::warn!(
             "prefetched units were not given back in time: they count until their windows end"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use futures_util::FutureExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::metrics::recorder;
+
+    fn app() -> App {
+        let config = Config::load(&Settings::default()).expect("the defaults");
+        let metrics = recorder(&config.application).handle();
+        let app = App::new(&config, config.store.limiter(), config.listen, metrics);
+        app.await_store();
+        app
+    }
+
+    async fn readiness(app: &App) -> (u16, String) {
+        let request = Request::get("/actuator/health/readiness").body(Body::empty());
+        let response = app.router().oneshot(request.expect("a request")).await;
+        let response = response.expect("an answer");
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let body = String::from_utf8(body.expect("a body").to_vec());
+        (status, body.expect("UTF-8"))
+    }
+
+    #[tokio::test]
+    async fn without_redis_the_server_is_ready_and_degraded_when_the_grace_is_over() {
+        let app = app();
+        let (answer, answered) = oneshot::channel::<()>();
+        let (end, ended) = oneshot::channel::<()>();
+        let mut waiting = pin!(await_store(
+            &app,
+            async { answered.await.expect("an answer") },
+            async { ended.await.expect("an end") },
+        ));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(readiness(&app).await.0, 503);
+
+        end.send(()).expect("it is awaited");
+        assert!(waiting.as_mut().now_or_never().is_none());
+
+        let (status, body) = readiness(&app).await;
+        assert_eq!(status, 200);
+        assert!(body.contains(r#""degraded":true"#), "{body}");
+
+        answer.send(()).expect("it is awaited");
+        waiting.await;
+        let up = r#"{"status":"UP"}"#.to_owned();
+        assert_eq!(readiness(&app).await, (200, up));
+    }
+
+    #[tokio::test]
+    async fn a_redis_that_answers_in_time_leaves_nothing_degraded() {
+        let app = app();
+
+        await_store(&app, async {}, async {}).await;
+
+        let up = r#"{"status":"UP"}"#.to_owned();
+        assert_eq!(readiness(&app).await, (200, up));
     }
 }

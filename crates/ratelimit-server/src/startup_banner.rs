@@ -108,9 +108,13 @@ impl fmt::Display for StartupBanner<'_> {
             )?;
         }
         writeln!(f)?;
+        let rules = &self.config.rules;
+        let configured = rules.policies.configured().next();
+        let policy = configured.filter(|_| rules.requires_policy);
+        let policy = policy.map_or_else(String::new, |name| format!("policy={name}&"));
         writeln!(
             f,
-            "  try        curl -i '{url}/api/v1/rate-limit/check?key=user:123'"
+            "  try        curl -i '{url}/api/v1/rate-limit/check?{policy}key=user:123'"
         )
     }
 }

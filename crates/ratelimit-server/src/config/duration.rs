@@ -41,6 +41,26 @@ impl FromStr for Delay {
     }
 }
 
+/// A duration that may be zero, or `never`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grace {
+    After(Duration),
+    Never,
+}
+
+impl FromStr for Grace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Grace, String> {
+        if text == "never" {
+            return Ok(Grace::Never);
+        }
+        let delay = text.parse::<Delay>();
+        let delay = delay.map(|Delay(delay)| Grace::After(delay));
+        delay.map_err(|_| "expected a time such as 10s or 0, or never".to_owned())
+    }
+}
+
 /// Text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSpan(());
@@ -69,6 +89,17 @@ mod tests {
             assert_eq!(text.parse(), Ok(Delay(Duration::from_millis(millis))));
         }
         assert!("00".parse::<Delay>().is_err());
+    }
+
+    #[test]
+    fn a_grace_may_be_zero_and_may_never_end() {
+        for (text, secs) in [("0", 0), ("10s", 10)] {
+            assert_eq!(text.parse(), Ok(Grace::After(Duration::from_secs(secs))));
+        }
+        assert_eq!("never".parse(), Ok(Grace::Never));
+        for text in ["", "10", "Never", "none"] {
+            assert!(text.parse::<Grace>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -42,7 +42,14 @@ fn find_unknown(names: impl Iterator<Item = String>) -> Vec<UnknownVariable> {
 /// The nearest setting by the names without their prefix, which all have in common.
 fn nearest_setting(name: &str, known: &[&str]) -> Option<String> {
     let known = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
-    let meant = nearest(name.strip_prefix(PREFIX)?, known)?;
+    let name = name.strip_prefix(PREFIX)?;
+    // REDIS_URL is far from REDIS by its letters, and begins with it.
+    let begins = |known: &&str| {
+        let rest = name.strip_prefix(known);
+        rest.is_some_and(|rest| rest.starts_with('_'))
+    };
+    let by_start = known.clone().filter(begins).max_by_key(|known| known.len());
+    let meant = nearest(name, known).or(by_start)?;
     Some(format!("{PREFIX}{meant}"))
 }
 
@@ -69,7 +76,13 @@ mod tests {
 
     #[test]
     fn a_misspelled_variable_is_reported_with_the_nearest_name() {
-        let names = ["RATELIMIT_LISEN", "RATELIMIT_XYZ", "RATELIMIT_LOG", "PATH"];
+        let names = [
+            "RATELIMIT_LISEN",
+            "RATELIMIT_REDIS_URL",
+            "RATELIMIT_XYZ",
+            "RATELIMIT_LOG",
+            "PATH",
+        ];
 
         let unknown = find_unknown(names.into_iter().map(str::to_owned));
 
@@ -78,6 +91,7 @@ mod tests {
             texts,
             [
                 "the variable RATELIMIT_LISEN is not a setting; did you mean RATELIMIT_LISTEN?",
+                "the variable RATELIMIT_REDIS_URL is not a setting; did you mean RATELIMIT_REDIS?",
                 "the variable RATELIMIT_XYZ is not a setting",
             ]
         );

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ratelimit_http::policy_file::{DiagnosticCode, Field};
 
-use super::{envoy_settings::ratio, settings::Settings};
+use super::{envoy_settings::ratio, listen_addr::tcp_addr, settings::Settings};
 
 /// The fields; each has the name of its flag.
 pub(super) const ENVOY_FIELDS: &[Field<Settings>] = &[
@@ -18,7 +18,7 @@ pub(super) const ENVOY_FIELDS: &[Field<Settings>] = &[
         to.envoy.envoy_near_limit_ratio = node.parse_with(DiagnosticCode::BadValue, ratio, found);
     }),
     Field::new("envoy-metrics-listen", |to, node, found| {
-        to.envoy.envoy_metrics_listen = node.parsed(found);
+        to.envoy.envoy_metrics_listen = node.parse_with(DiagnosticCode::BadValue, tcp_addr, found);
     }),
     Field::new("envoy-metrics-path", |to, node, found| {
         to.envoy.envoy_metrics_path = node.parsed(found);

@@ -6,6 +6,8 @@ use axum::http::HeaderName;
 use clap::Args;
 use rustls::pki_types::ServerName;
 
+use super::listen_addr::tcp_addr;
+
 /// Settings of Envoy's listener beside its address and its rules. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
 #[expect(
@@ -14,16 +16,16 @@ use rustls::pki_types::ServerName;
 )]
 pub(super) struct EnvoySettings {
     /// Serves gRPC reflection on --envoy-listen
-    #[arg(long, env = "RATELIMIT_ENVOY_REFLECTION", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, help_heading = "Envoy", hide_short_help = true, env = "RATELIMIT_ENVOY_REFLECTION", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_reflection: Option<bool>,
 
     /// Counts the metrics of Envoy's own rate limit server as well, `ratelimit_service_...`
-    #[arg(long, env = "RATELIMIT_ENVOY_RATELIMIT_METRICS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, help_heading = "Envoy", hide_short_help = true, env = "RATELIMIT_ENVOY_RATELIMIT_METRICS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_ratelimit_metrics: Option<bool>,
 
     /// The share of a limit from which on --envoy-ratelimit-metrics counts hits as near it [default: 0.8]
     #[arg(
-        long,
+        long, help_heading = "Envoy", hide_short_help = true,
         env = "RATELIMIT_ENVOY_NEAR_LIMIT_RATIO",
         value_name = "RATIO",
         value_parser = ratio
@@ -31,47 +33,79 @@ pub(super) struct EnvoySettings {
     pub(super) envoy_near_limit_ratio: Option<String>,
 
     /// Where to listen for Prometheus alone, in clear text [default: nowhere]
-    #[arg(long, env = "RATELIMIT_ENVOY_METRICS_LISTEN", value_name = "ADDR")]
+    #[arg(long, help_heading = "Envoy", hide_short_help = true, env = "RATELIMIT_ENVOY_METRICS_LISTEN", value_parser = tcp_addr, value_name = "ADDR")]
     pub(super) envoy_metrics_listen: Option<SocketAddr>,
 
     /// The path of the metrics on --envoy-metrics-listen [default: /metrics]
-    #[arg(long, env = "RATELIMIT_ENVOY_METRICS_PATH", value_name = "PATH")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_METRICS_PATH",
+        value_name = "PATH"
+    )]
     pub(super) envoy_metrics_path: Option<MetricsPath>,
 
     /// Adds these three header fields to answers to Envoy: the limit, what remains, and the seconds to its reset
     #[arg(
         long,
+        help_heading = "Envoy",
+        hide_short_help = true,
         env = "RATELIMIT_ENVOY_RESPONSE_HEADERS",
         value_name = "NAME,NAME,NAME"
     )]
     pub(super) envoy_response_headers: Option<LimitHeaderNames>,
 
     /// Lets every request of Envoy pass, and counts those that would be denied
-    #[arg(long, env = "RATELIMIT_ENVOY_SHADOW", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, help_heading = "Envoy", hide_short_help = true, env = "RATELIMIT_ENVOY_SHADOW", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_shadow: Option<bool>,
 
     /// Puts all rules into quota mode: a request passes if one of its descriptors does
-    #[arg(long, env = "RATELIMIT_ENVOY_QUOTA", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, help_heading = "Envoy", hide_short_help = true, env = "RATELIMIT_ENVOY_QUOTA", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_quota: Option<bool>,
 
     /// The certificate chain (PEM) of --envoy-listen alone [default: that of --tls-cert]
-    #[arg(long, env = "RATELIMIT_ENVOY_TLS_CERT", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_TLS_CERT",
+        value_name = "FILE"
+    )]
     pub(super) envoy_tls_cert: Option<PathBuf>,
 
     /// The private key (PEM) of --envoy-tls-cert
-    #[arg(long, env = "RATELIMIT_ENVOY_TLS_KEY", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_TLS_KEY",
+        value_name = "FILE"
+    )]
     pub(super) envoy_tls_key: Option<PathBuf>,
 
     /// Asks Envoy for a certificate that one of these (PEM) has signed
-    #[arg(long, env = "RATELIMIT_ENVOY_TLS_CLIENT_CA", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_TLS_CLIENT_CA",
+        value_name = "FILE"
+    )]
     pub(super) envoy_tls_client_ca: Option<PathBuf>,
 
     /// The DNS name or address that the certificate of Envoy must have [default: any]
-    #[arg(long, env = "RATELIMIT_ENVOY_TLS_CLIENT_SAN", value_name = "NAME")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_TLS_CLIENT_SAN",
+        value_name = "NAME"
+    )]
     pub(super) envoy_tls_client_san: Option<SubjectName>,
 
     /// Reads the variables of Envoy's own rate limit server, such as `REDIS_URL` [default: true if the program is called ratelimit]
-    #[arg(long, env = "RATELIMIT_ENVOY_RATELIMIT_ENV", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, help_heading = "Envoy", hide_short_help = true, env = "RATELIMIT_ENVOY_RATELIMIT_ENV", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_ratelimit_env: Option<bool>,
 }
 

@@ -20,6 +20,7 @@ use super::{
     admin_token::AdminToken,
     envoy_fields::ENVOY_FIELDS,
     invalid::InvalidConfig,
+    listen_addr::tcp_addr,
     proxies,
     proxy_fields::PROXY_FIELDS,
     settings::Settings,
@@ -31,9 +32,11 @@ use crate::cli_error::CliError;
 /// The fields of the file; each has the name of its flag. [`policy_file::read_policies`] reads the fields of a
 /// policy.
 const FIELDS: &[Field<Settings>] = &[
-    Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
+    Field::new("listen", |to, node, found| {
+        to.listen = node.parse_with(DiagnosticCode::BadValue, tcp_addr, found);
+    }),
     Field::new("admin-listen", |to, node, found| {
-        to.admin_listen = node.parsed(found);
+        to.admin_listen = node.parse_with(DiagnosticCode::BadValue, tcp_addr, found);
     }),
     Field::new("envoy-listen", |to, node, found| {
         to.envoy_listen = node.parsed(found);
@@ -100,6 +103,9 @@ const FIELDS: &[Field<Settings>] = &[
         let policies = policy_file::read_policies(node, canonical, &kinds, found);
         to.policy = policies.into_iter().map(NamedPolicy).collect();
     }),
+    Field::new("require-policy", |to, node, found| {
+        to.require_policy = node.boolean(found);
+    }),
     Field::new("key-pattern", |to, node, found| {
         to.key_pattern = node.parsed(found);
     }),
@@ -130,6 +136,9 @@ const FIELDS: &[Field<Settings>] = &[
     }),
     Field::new("drain-delay", |to, node, found| {
         to.drain_delay = node.parsed(found);
+    }),
+    Field::new("readiness-grace", |to, node, found| {
+        to.readiness_grace = node.parsed(found);
     }),
     Field::new("shutdown-timeout", |to, node, found| {
         to.shutdown_timeout = node.parsed(found);

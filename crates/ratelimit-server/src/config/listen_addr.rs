@@ -1,8 +1,8 @@
-//! An address to listen on: TCP or a unix socket.
+//! Addresses to listen on: TCP or a unix socket.
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -25,11 +25,8 @@ impl FromStr for ListenAddr {
 
     fn from_str(text: &str) -> Result<ListenAddr, String> {
         let Some(path) = text.strip_prefix(UNIX) else {
-            let expected = "expected an address such as 127.0.0.1:8081 or unix:/run/ratelimit.sock";
-            return text
-                .parse()
-                .map(ListenAddr::Tcp)
-                .map_err(|_| expected.to_owned());
+            let addr = tcp_addr(text).map(ListenAddr::Tcp);
+            return addr.map_err(|why| format!("{why}; or unix:/PATH"));
         };
         if !Path::new(path).is_absolute() || path.ends_with('/') {
             return Err(format!(
@@ -42,6 +39,26 @@ impl FromStr for ListenAddr {
             ));
         }
         Ok(ListenAddr::Unix(path.into()))
+    }
+}
+
+/// Reads a TCP address such as `127.0.0.1:8080`, or `localhost:8080`, which is the same.
+///
+/// Other host names are refused: what they resolve to can change, and a server on another address may be open to others.
+pub(crate) fn tcp_addr(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(addr) = text.parse() {
+        return Ok(addr);
+    }
+    let expected = "expected an IP address and a port such as 127.0.0.1:8080, or 0.0.0.0:8080 for all addresses";
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    match port.parse() {
+        Ok(port) if host.eq_ignore_ascii_case("localhost") => {
+            Ok((Ipv4Addr::LOCALHOST, port).into())
+        }
+        Ok(_) if !host.is_empty() => Err(format!(
+            "{host} is not an IP address, and host names other than localhost are not resolved: {expected}"
+        )),
+        _ => Err(expected.to_owned()),
     }
 }
 
@@ -63,6 +80,20 @@ mod tests {
         for text in ["127.0.0.1:8081", "[::]:8081", "unix:/run/ratelimit.sock"] {
             let addr: ListenAddr = text.parse().unwrap();
             assert_eq!(addr.to_string(), text);
+        }
+        let localhost: ListenAddr = "localhost:8081".parse().unwrap();
+        assert_eq!(localhost.to_string(), "127.0.0.1:8081");
+        let why = tcp_addr("limits.example:8081").unwrap_err();
+        assert!(
+            why.starts_with("limits.example is not an IP address"),
+            "{why}"
+        );
+        for text in ["8081", ":8081", "localhost", "localhost:x"] {
+            let why = tcp_addr(text).unwrap_err();
+            assert!(
+                why.starts_with("expected an IP address and a port"),
+                "{why}"
+            );
         }
         let long = format!("unix:/{}", "x".repeat(100));
         for text in ["", "8081", "unix:", "unix:run.sock", "unix:/run/", &long] {

@@ -48,6 +48,7 @@ const OWN_TARGETS: [&str; 48] = [
     "ratelimit_server::listener",
     "ratelimit_server::logging",
     "ratelimit_server::missing_files",
+    "ratelimit_server::refusal_log",
     "ratelimit_server::reload",
     "ratelimit_server::room",
     "ratelimit_server::routes::forward_auth",

@@ -13,6 +13,7 @@ pub(super) fn check_without_redis(settings: &Settings) -> Result<(), InvalidConf
         ("time-budget", settings.time_budget.is_some()),
         ("no-deny-cache", settings.no_deny_cache == Some(true)),
         ("on-failure", settings.on_failure.is_some()),
+        ("readiness-grace", settings.readiness_grace.is_some()),
         ("local-keys", settings.local_keys.is_some()),
     ];
     let others = others.into_iter().filter(|(_, is_set)| *is_set);

@@ -72,6 +72,12 @@ impl Policies {
             .filter(|policy| policy.has_path_rules())
     }
 
+    /// The names of the configured policies.
+    pub(crate) fn configured(&self) -> impl Iterator<Item = &str> {
+        let names = self.by_name.keys().map(|name| &**name);
+        names.filter(|name| !self.built_in.contains(name))
+    }
+
     /// Whether the policy is a default that no configured policy replaces.
     #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "for the console"))]
     pub(crate) fn is_built_in(&self, name: &str) -> bool {

@@ -12,7 +12,7 @@ impl ReloadableSettings {
             ($($name:ident)*) => { vec![$( (stringify!($name), format!("{:?}", settings.$name)) ),*] };
         }
         let values = values!(trusted trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip
-            key_pattern admin_token_file allowed_host log_keys);
+            require_policy key_pattern admin_token_file allowed_host log_keys);
         #[cfg(feature = "envoy")]
         let values = {
             let rules = settings.envoy_rules.as_ref().map(|envoy| &envoy.rules);
@@ -55,6 +55,7 @@ mod tests {
             ("max-hops", "2"),
             ("ipv6-prefix", "56"),
             ("no-real-ip", "true"),
+            ("require-policy", "true"),
             ("key-pattern", "a*"),
             ("admin-token-file", "token"),
             ("allowed-host", "a.example"),

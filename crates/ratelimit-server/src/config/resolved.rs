@@ -11,7 +11,8 @@ use std::{
 
 use axum::http::HeaderName;
 use ratelimit_core::{
-    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, Policy, RedisConfig, RedisStore,
+    Algorithm, FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, Policy, RedisConfig,
+    RedisStore,
 };
 use ratelimit_http::{
     client_ip::{ChainHeader, ClientIpResolver},
@@ -22,7 +23,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::{
     admin_token::AdminToken,
-    duration::Span,
+    duration::{Grace, Span},
     envoy::EnvoyConfig,
     file::ConfigFile,
     invalid::InvalidConfig,
@@ -35,6 +36,9 @@ use super::{
     tls::{self, TlsFiles},
     values::{HostName, KeyPattern, RedisUrl},
 };
+
+/// Longer than a Redis that is up takes to answer, and shorter than an operator waits for an endpoint.
+const DEFAULT_READINESS_GRACE: Duration = Duration::from_secs(10);
 
 /// A validated configuration of the server.
 #[derive(Clone, Debug)]
@@ -56,6 +60,8 @@ pub struct Config {
     pub rules: Rules,
     /// Timeouts and maximum sizes.
     pub bounds: Bounds,
+    /// How long readiness waits for the first connection to Redis; `None` for as long as it takes.
+    pub(crate) readiness_grace: Option<Duration>,
     /// The style of rate-limit headers.
     pub headers: HeaderStyle,
     /// The label `application` of all metrics.
@@ -92,6 +98,8 @@ pub struct Rules {
     pub(crate) admin: Option<AdminToken>,
     pub(crate) allowed_hosts: Vec<HostName>,
     pub(crate) log_keys: bool,
+    /// Whether a check must name a policy or an algorithm.
+    pub(crate) requires_policy: bool,
     #[cfg(feature = "console")]
     pub(crate) settings: super::reloadable::ReloadableSettings,
     /// The Envoy rules of the file.
@@ -182,6 +190,11 @@ impl Config {
             envoy: EnvoyConfig::of(&settings)?,
             store: StoreConfig::of(&settings)?,
             bounds,
+            readiness_grace: match settings.readiness_grace {
+                None => Some(DEFAULT_READINESS_GRACE),
+                Some(Grace::After(grace)) => Some(grace),
+                Some(Grace::Never) => None,
+            },
             headers: settings
                 .headers
                 .map_or(HeaderStyle::XRateLimit, HeaderStyle::from),
@@ -263,7 +276,11 @@ fn default_drain() -> Duration {
 }
 
 impl Rules {
-    fn of(settings: Settings) -> Result<Rules, InvalidConfig> {
+    fn of(mut settings: Settings) -> Result<Rules, InvalidConfig> {
+        let policies = Policies::new(std::mem::take(&mut settings.policy));
+        // A configured `token_bucket` is the default that was chosen for checks without a name.
+        let needs_policy = policies.configured().next().is_some()
+            && policies.is_built_in(Algorithm::TokenBucket.as_str());
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
             #[cfg(feature = "console")]
@@ -277,7 +294,8 @@ impl Rules {
             allowed_hosts: settings.allowed_host,
             key_pattern: settings.key_pattern,
             log_keys: settings.log_keys.unwrap_or(false),
-            policies: Policies::new(settings.policy),
+            requires_policy: settings.require_policy.unwrap_or(needs_policy),
+            policies,
             #[cfg(feature = "envoy")]
             envoy: settings.envoy_rules,
         })

@@ -14,7 +14,7 @@ use clap::Args;
 pub(crate) struct XdsSettings {
     /// The xDS server that Envoy rules come from, as in `http://127.0.0.1:18001` or `https://envoy-gateway:18001`
     #[arg(
-        long,
+        long, help_heading = "Envoy", hide_short_help = true,
         env = "RATELIMIT_ENVOY_XDS_SERVER",
         value_parser = XdsUrlText::unchecked,
         value_name = "URL",
@@ -23,23 +23,53 @@ pub(crate) struct XdsSettings {
     pub(super) envoy_xds_server: Option<XdsUrlText>,
 
     /// The name of this server in requests to --envoy-xds-server [default: envoy-ratelimit]
-    #[arg(long, env = "RATELIMIT_ENVOY_XDS_NODE_ID", value_name = "ID")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_XDS_NODE_ID",
+        value_name = "ID"
+    )]
     pub(super) envoy_xds_node_id: Option<String>,
 
     /// The root certificates (PEM) of an https:// xDS server; read at each connection [default: those of the system]
-    #[arg(long, env = "RATELIMIT_ENVOY_XDS_CA", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_XDS_CA",
+        value_name = "FILE"
+    )]
     pub(super) envoy_xds_ca: Option<PathBuf>,
 
     /// The client certificate chain (PEM) for an https:// xDS server; read at each connection
-    #[arg(long, env = "RATELIMIT_ENVOY_XDS_CERT", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_XDS_CERT",
+        value_name = "FILE"
+    )]
     pub(super) envoy_xds_cert: Option<PathBuf>,
 
     /// The private key (PEM) of --envoy-xds-cert
-    #[arg(long, env = "RATELIMIT_ENVOY_XDS_KEY", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_XDS_KEY",
+        value_name = "FILE"
+    )]
     pub(super) envoy_xds_key: Option<PathBuf>,
 
     /// The name in the certificate of the xDS server [default: the host of --envoy-xds-server]
-    #[arg(long, env = "RATELIMIT_ENVOY_XDS_SERVER_NAME", value_name = "NAME")]
+    #[arg(
+        long,
+        help_heading = "Envoy",
+        hide_short_help = true,
+        env = "RATELIMIT_ENVOY_XDS_SERVER_NAME",
+        value_name = "NAME"
+    )]
     pub(super) envoy_xds_server_name: Option<String>,
 }
 

@@ -52,7 +52,7 @@ async fn forecast(
     let rules = app.rules();
     let mut audit = Audit::new("forecast", caller, &request);
     let (parts, _) = request.into_parts();
-    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let check_request = CheckRequest::explained(&app, &rules, &parts)?;
     audit.about(&check_request.policy, &check_request.keys);
     let policy = &check_request.policy;
     let limit = max_permits(policy);

@@ -13,7 +13,9 @@ mod recorder;
 mod series;
 mod text;
 
-use ::metrics::{SetRecorderError, describe_counter, describe_gauge, describe_histogram, gauge};
+use ::metrics::{
+    SetRecorderError, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+};
 use metrics_process::Collector;
 use ratelimit_core::{
     MemoryStore,
@@ -28,12 +30,16 @@ pub(crate) use self::histogram::BucketHistogram;
 pub use self::recorder::{MetricsHandle, MetricsRecorder};
 #[cfg(feature = "console")]
 pub(crate) use self::series::{SampledSeries, SampledValue, SharedValue};
+use crate::refusal_log::BadCall;
 
 /// Gauge of open connections, by `listener`: `main`, `admin`, `envoy` or `metrics`.
 pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";
 
 /// Counter of responses, by `route` and `status`.
 pub(crate) const HTTP_REQUESTS: &str = "rate_limiter_http_requests_total";
+
+/// Counter of calls that a misconfigured caller sent, by `reason`: `unknown_policy`, `no_policy` or `unknown_parameter`.
+pub(crate) const REFUSED_CALLS: &str = "rate_limiter_refused_calls_total";
 
 /// Counter of changed certificate files, by `result`: `ok`, or `rejected` if the previous certificates stay.
 pub(crate) const TLS_RELOADS: &str = "rate_limiter_tls_reloads_total";
@@ -137,11 +143,12 @@ const fn metric(kind: MetricKind, name: &'static str, help: &'static str) -> Met
 
 /// The metrics of the server. `describe` of `ratelimit_core::metrics` and `ratelimit_http::metrics` have the texts of theirs.
 #[rustfmt::skip]
-const METRICS: [MetricInfo; 21] = {
+const METRICS: [MetricInfo; 22] = {
     use MetricKind::{Counter, Gauge, Histogram};
     [
         metric(Counter, HTTP_REQUESTS, "Responses, by route and status."),
         metric(Gauge, HTTP_CONNECTIONS, "Open connections, by listener."),
+        metric(Counter, REFUSED_CALLS, "Calls with an unknown policy or parameter, or without a policy, by reason."),
         metric(Counter, TLS_RELOADS, "Reloads of the certificates, by result."),
         metric(Counter, TLS_HANDSHAKE_FAILURES, "TLS handshakes that failed."),
         metric(Counter, ENVOY_REQUESTS, "Requests of Envoy, by code."),
@@ -197,6 +204,9 @@ pub(crate) fn install(
             MetricKind::Gauge => describe_gauge!(name, help),
             MetricKind::Histogram(_) => describe_histogram!(name, help),
         }
+    }
+    for reason in BadCall::ALL {
+        counter!(REFUSED_CALLS, "reason" => reason.as_str()).increment(0);
     }
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();

@@ -1,6 +1,6 @@
 //! Health, info and metrics for operators.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use axum::{
     body::Body,
@@ -13,6 +13,8 @@ use serde::Serialize;
 use crate::{
     api_error::ApiError,
     app::App,
+    check_response::is_false,
+    config::ConsoleMode,
     json_response::json,
     metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
@@ -21,6 +23,9 @@ use crate::{
 #[derive(Serialize)]
 struct HealthBody {
     status: &'static str,
+    /// Whether the server is ready although Redis has not answered since the start.
+    #[serde(skip_serializing_if = "is_false")]
+    degraded: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
 }
@@ -28,7 +33,14 @@ struct HealthBody {
 impl HealthBody {
     const UP: HealthBody = HealthBody {
         status: "UP",
+        degraded: false,
         reason: None,
+    };
+
+    const DEGRADED: HealthBody = HealthBody {
+        status: "UP",
+        degraded: true,
+        reason: Some("no connection to Redis since the start: the fallback of each policy applies"),
     };
 }
 
@@ -57,7 +69,7 @@ struct StoreInfo {
     on_failure: &'static str,
 }
 
-/// Readiness. It fails until the first connection to Redis, until the first rules of the xDS server and during a
+/// Readiness. It fails until the first connection to Redis or the end of the readiness grace, until the first rules of the xDS server and during a
 /// shutdown.
 ///
 /// A later outage of Redis or of the xDS server does not change it, because the failure mode decides then, and all instances would
@@ -65,18 +77,21 @@ struct StoreInfo {
 pub(super) async fn health(State(app): State<App>) -> Response<Body> {
     let (status, reason) = if app.is_draining() {
         ("OUT_OF_SERVICE", "the server shuts down")
-    } else if !app.has_store() {
+    } else if !app.has_store() && !app.is_readiness_grace_over() {
         ("DOWN", "no connection to Redis since the start")
     } else if !app.has_envoy_rules() {
         ("DOWN", "no rules of the xDS server since the start")
+    } else if !app.has_store() {
+        return json(StatusCode::OK, &HealthBody::DEGRADED);
     } else {
         return json(StatusCode::OK, &HealthBody::UP);
     };
-    let reason = Some(reason);
-    json(
-        StatusCode::SERVICE_UNAVAILABLE,
-        &HealthBody { status, reason },
-    )
+    let body = HealthBody {
+        status,
+        degraded: false,
+        reason: Some(reason),
+    };
+    json(StatusCode::SERVICE_UNAVAILABLE, &body)
 }
 
 /// Liveness.
@@ -93,6 +108,35 @@ pub(super) async fn healthcheck(State(app): State<App>) -> (StatusCode, &'static
     } else {
         (StatusCode::OK, "OK")
     }
+}
+
+/// The paths that a person looks for first.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    name: &'static str,
+    api: &'static str,
+    health: &'static str,
+    metrics: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console: Option<&'static str>,
+    /// The listener of metrics and console, if it is not this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_listen: Option<SocketAddr>,
+}
+
+/// `/`: where everything is.
+pub(super) async fn index(State(app): State<App>) -> Response<Body> {
+    let has_console = app.console_mode(&app.rules()) != ConsoleMode::Off;
+    let index = Index {
+        name: "ratelimit-server",
+        api: "/openapi.json",
+        health: "/actuator/health",
+        metrics: "/actuator/prometheus",
+        console: has_console.then_some("/console/"),
+        admin_listen: app.admin_listen(),
+    };
+    json(StatusCode::OK, &index)
 }
 
 pub(super) async fn info(State(app): State<App>) -> Response<Body> {

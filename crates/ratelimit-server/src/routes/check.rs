@@ -57,8 +57,8 @@ pub(super) async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let mut check_request = CheckRequest::from_query(&app, &rules, &parts)?;
-    check_request.wants_receipt = wants_receipt(Query(parts.uri.query().unwrap_or_default()))?;
+    let mut check_request = CheckRequest::from_query(&app, &rules, &parts, &["receipt"])?;
+    check_request.wants_receipt = wants_receipt(Query::of(&parts))?;
     Ok(respond(&app, &rules, &check_request).await)
 }
 
@@ -70,6 +70,7 @@ pub(super) async fn post(
     let (parts, body) = request.into_parts();
     let rules = app.rules();
     let bytes = read(&app, &parts.headers, body).await?;
+    app.check_parameters(&parts, &[])?;
     match parse(&bytes) {
         Ok(Object(item)) => {
             let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;

@@ -88,7 +88,7 @@ pub(super) async fn get(
     let caller = admin_auth::admit_request(&app, &rules, &request)?;
     let mut audit = Audit::new("explain", caller, &request);
     let (parts, _) = request.into_parts();
-    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let check_request = CheckRequest::explained(&app, &rules, &parts)?;
     audit.about(&check_request.policy, &check_request.keys);
     let verdict = app.limiter().check_hit(check_request.hit().dry_run()).await;
     let prefetch = app.limiter().prefetch_state(check_request.hit());

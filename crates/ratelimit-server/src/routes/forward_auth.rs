@@ -29,7 +29,7 @@ pub(super) async fn any(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let denied = Query(parts.uri.query().unwrap_or_default()).one("denied")?;
+    let denied = Query::of(&parts).one("denied")?;
     let denied = denied_status(denied.as_deref())?;
     let check_request = CheckRequest::forwarded(&app, &rules, &parts)?;
     match evaluate_rules(&rules, &check_request, &parts)? {

@@ -51,6 +51,9 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 /// Placeholder for the policy names in the document.
 const POLICIES: &str = "\"{policies}\"";
 
+/// Placeholder for whether a check may leave out both policy and algorithm.
+const OPTIONAL: &str = "\"{optional}\"";
+
 /// The routes of a listener.
 ///
 /// Fast path: `POST` of a check is called without the router, which looks the path up, puts it into the extensions, clones
@@ -147,6 +150,7 @@ fn admin_routes() -> Router<App> {
         .route("/api/v1/rate-limit/settle", post(receipt::settle))
         .route("/actuator/info", get(actuator::info))
         .route("/actuator/prometheus", get(actuator::prometheus))
+        .route("/metrics", get(actuator::prometheus))
 }
 
 /// The routes of every listener.
@@ -155,6 +159,10 @@ fn common_routes() -> Router<App> {
         .route("/actuator/health", get(actuator::health))
         .route("/actuator/health/liveness", get(actuator::liveness))
         .route("/actuator/health/readiness", get(actuator::health))
+        .route("/healthz", get(actuator::health))
+        .route("/readyz", get(actuator::health))
+        .route("/livez", get(actuator::liveness))
+        .route("/", get(actuator::index))
         .route("/healthcheck", get(actuator::healthcheck))
         .route("/openapi.json", get(openapi))
 }
@@ -185,6 +193,7 @@ async fn openapi(State(app): State<App>) -> impl IntoResponse {
     let names = rules.policies.iter().map(Policy::name);
     let names: Vec<String> = names.map(|name| Value::from(name).to_string()).collect();
     let document = OPENAPI.replace(POLICIES, &names.join(", "));
+    let document = document.replace(OPTIONAL, &(!rules.requires_policy).to_string());
     ([(CONTENT_TYPE, "application/json")], document)
 }
 

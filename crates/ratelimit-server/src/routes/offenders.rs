@@ -16,9 +16,12 @@ use crate::{
     app::App,
     audit::Audit,
     check_keys::{key_text, name_of_key},
+    check_request::unknown_policy,
     config::Rules,
+    envoy_policy::EnvoyPolicy,
     json_response::json,
     query::Query,
+    refusal_log::BadCall,
 };
 
 const DEFAULT_COUNT: usize = 10;
@@ -55,21 +58,37 @@ pub(super) async fn get(
     let rules = app.rules();
     let caller = admin_auth::admit_request(&app, &rules, &request)?;
     let mut audit = Audit::new("offenders", caller, &request);
-    let query = Query(request.uri().query().unwrap_or_default());
+    let (parts, _) = request.into_parts();
+    app.check_parameters(&parts, &["policy", "most"])?;
+    let query = Query::of(&parts);
     let most = query.one("most")?;
     let most = most.map_or(Ok(DEFAULT_COUNT), |text| parse_count(&text))?;
     let names = match query.one("policy")? {
         Some(name) => {
-            let policy = rules.policies.named(&name);
-            let policy = policy.ok_or_else(|| ApiError::bad_request("unknown policy"))?;
-            vec![policy.name().to_owned()]
+            let policy = rules.policies.named(&name).map(Policy::name);
+            let is_of_envoy = || EnvoyPolicy::find(&app, &name).is_some();
+            match policy {
+                Some(name) => vec![name.to_owned()],
+                None if is_of_envoy() => vec![name.into_owned()],
+                None => {
+                    let why = unknown_policy(&rules, &name);
+                    return Err(app.refuse_call(BadCall::UnknownPolicy, &parts, why));
+                }
+            }
         }
         None => app.limiter().policies_with_offenders(),
     };
     let limiter = app.limiter();
     let response = OffendersResponse {
-        policies: entries(&rules, &names, |name| limiter.offenders(name, most), |_| 0),
+        policies: entries(
+            &app,
+            &rules,
+            &names,
+            |name| limiter.offenders(name, most),
+            |_| 0,
+        ),
         shadow: entries(
+            &app,
             &rules,
             &names,
             |name| limiter.shadow_offenders(name, most),
@@ -85,16 +104,18 @@ pub(super) async fn get(
 
 /// The offenders of each policy. `watched` is the number of their denials that were not enforced.
 fn entries(
+    app: &App,
     rules: &Rules,
     names: &[String],
     worst: impl Fn(&str) -> Vec<Offender>,
     watched: impl Fn(&Offender) -> u64,
 ) -> OffendersByPolicy {
     let entries = |name: &String| {
-        let policy = rules.policies.named(name);
         let worst = worst(name).into_iter();
+        let configured = rules.policies.named(name).cloned();
+        let policy = configured.or_else(|| Some(EnvoyPolicy::find(app, name)?.policy));
         worst
-            .map(|offender| OffenderEntry::new(policy, &offender, watched(&offender)))
+            .map(|offender| OffenderEntry::new(policy.as_ref(), &offender, watched(&offender)))
             .collect()
     };
     names

@@ -20,7 +20,7 @@ pub(super) async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let check_request = CheckRequest::from_query(&app, &rules, &parts, &[])?;
     let verdict = app.limiter().check_hit(check_request.hit().dry_run()).await;
     let body = to_json(&CheckResponse::new(&check_request, &verdict));
     let status = StatusCode::OK;

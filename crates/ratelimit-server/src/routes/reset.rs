@@ -5,6 +5,7 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
+use ratelimit_core::{LimitDecision, Verdict};
 use serde::Serialize;
 
 use crate::{
@@ -13,11 +14,14 @@ use crate::{
 };
 
 /// The response when every store has reset the key.
+///
+/// `reset` is false if no limit of the key had anything to restore: nothing was stored for it, as for a misspelt key.
 #[derive(Serialize)]
 struct ResetResponse<'a> {
     /// Absent if the call named keys of limits `by NAME` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
+    policy: &'a str,
     algorithm: &'static str,
     reset: bool,
 }
@@ -38,13 +42,25 @@ pub(super) async fn delete(
         ..
     } = &check_request;
     audit.about(policy, keys);
+    let before = app.limiter().check_hit(check_request.hit().dry_run()).await;
     let reset = app.limiter().reset_keys(policy, keys).await;
     reset.map_err(|_| ApiError::reset_locally())?;
     audit.succeed();
     let response = ResetResponse {
         key: (!shown.is_empty()).then_some(shown),
+        policy: policy.name(),
         algorithm: policy.limits()[0].algorithm().wire_name(),
-        reset: true,
+        reset: has_spent(&before),
     };
     Ok(json(StatusCode::OK, &response))
+}
+
+/// Whether a limit has less than its capacity left, or denies. Without an answer of the store that is not known.
+fn has_spent(verdict: &Verdict) -> bool {
+    let Verdict::Checked(decision) = verdict else {
+        return true;
+    };
+    let has_spent =
+        |limit: LimitDecision| limit.remaining < limit.limit || !limit.reset_after.is_zero();
+    decision.limits().any(has_spent)
 }

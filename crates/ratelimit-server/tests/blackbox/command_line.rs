@@ -349,3 +349,100 @@ async fn spaces_around_the_networks_of_trusted_proxies_are_trimmed() {
         .await;
     assert_eq!(answer.json()["key"], "ip:203.0.113.7");
 }
+
+#[test]
+fn the_help_is_in_groups_and_the_short_help_has_the_flags_of_a_start() {
+    let help = |flag: &str| {
+        let output = binary().arg(flag).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (short, long) = (help("-h"), help("--help"));
+
+    assert!(short.lines().count() < 80, "{short}");
+    assert!(
+        short.contains("--policy") && !short.contains("--envoy-xds-server"),
+        "{short}"
+    );
+    let groups = [
+        "Options:",
+        "Listeners:",
+        "Policies:",
+        "Budgets:",
+        "Proxies:",
+        "Operators:",
+        "Responses and bounds:",
+        "Logs and metrics:",
+        "Envoy:",
+    ];
+    let places: Vec<usize> = groups
+        .iter()
+        .map(|group| {
+            long.find(&format!("\n{group}\n"))
+                .unwrap_or_else(|| panic!("{group}"))
+        })
+        .collect();
+    assert!(places.is_sorted(), "{places:?}");
+    // The file is the first flag, and no flag stands outside of the groups.
+    let (_, options) = long.split_once("\nOptions:\n").unwrap();
+    assert!(
+        options.trim_start().starts_with("--config <FILE>"),
+        "{options}"
+    );
+    let (options, _) = options.split_once("\nListeners:\n").unwrap();
+    assert_eq!(options.matches("\n      --").count(), 0, "{options}");
+    assert!(long.find("--envoy-listen <").unwrap() > *places.last().unwrap());
+}
+
+#[tokio::test]
+async fn flags_add_policies_to_those_of_the_environment() {
+    let server = Server::start_with(&["--policy", "a=1/h", "--policy", "b=2/h"], |command| {
+        command.env("RATELIMIT_POLICY", "b=9/h,c=3/h");
+    });
+    let limit = async |policy: &str| {
+        let answer = server.get(&format!("{CHECK}?policy={policy}&key=k")).await;
+        answer.json()["limit"].as_u64()
+    };
+
+    assert_eq!(limit("a").await, Some(1));
+    assert_eq!(limit("b").await, Some(2));
+    assert_eq!(limit("c").await, Some(3));
+
+    for faulty in ["c=3/minn", "c=1/h,c=2/h"] {
+        let output = binary()
+            .args(["--policy", "a=1/h", "--redis", "redis:"])
+            .env("RATELIMIT_POLICY", faulty)
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            told.contains("c=3/minn") || told.contains("gives c twice"),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn localhost_is_an_address_to_listen_on_and_other_names_are_explained() {
+    let server = Server::start(&["--listen", "localhost:0"]);
+    assert!(
+        server.banner.contains("listening  http://127.0.0.1:"),
+        "{}",
+        server.banner
+    );
+
+    for (setting, text) in [("listen", "limits.example:8080"), ("admin-listen", "db:1")] {
+        let flag = binary()
+            .args([&format!("--{setting}"), text])
+            .output()
+            .unwrap();
+        let flag = String::from_utf8(flag.stderr).unwrap();
+        let output = check_config(&format!("{setting} = \"{text}\"\n")).stdout;
+        let output = String::from_utf8(output).unwrap();
+        for told in [flag, output] {
+            assert!(
+                told.contains("host names other than localhost are not resolved"),
+                "{told}"
+            );
+        }
+    }
+}

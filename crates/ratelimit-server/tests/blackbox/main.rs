@@ -32,6 +32,7 @@ mod prometheus;
 mod proxies;
 mod receipts;
 mod redis;
+mod required_policy;
 mod rest;
 mod runbooks;
 mod server;

@@ -14,8 +14,9 @@ use tempfile::TempDir;
 use crate::server::{CHECK, PATIENCE, Server, binary};
 
 const COMPOSE: &str = include_str!("../../../../examples/deploy/compose.yaml");
-const SERVER: &str = include_str!("../../../../examples/deploy/server.yaml");
+const SERVER: &str = include_str!("../../../../examples/deploy/config/server.yaml");
 const KUBERNETES: &str = include_str!("../../../../examples/deploy/kubernetes.yaml");
+const SERVICE_MONITOR: &str = include_str!("../../../../examples/deploy/servicemonitor.yaml");
 const PAGE: &str = include_str!("../../../../docs/guides/containers.md");
 const DOCKERFILE: &str = include_str!("../../Dockerfile");
 const IGNORED: [&str; 2] = [
@@ -84,7 +85,7 @@ fn deployments() -> [(&'static str, String, Variables); 2] {
     let variables = service["environment"].as_object().unwrap();
     let variables = variables.iter();
     let of_compose = variables.map(|(name, value)| (name.clone(), text(value)));
-    assert_eq!(compose["configs"]["server"]["file"], "server.yaml");
+    assert_eq!(service["volumes"][0], "./config:/etc/ratelimit:ro");
 
     let secrets = created_secrets();
     let of_pod = pod()["containers"][0]["env"].as_array().unwrap().clone();
@@ -207,14 +208,21 @@ fn read_only_services_have_their_settings_from_files() {
         if service["read_only"] != true {
             continue;
         }
-        for kind in ["configs", "secrets"] {
-            for source in service[kind].as_array().unwrap() {
-                let source = source.as_str().or_else(|| source["source"].as_str());
-                let source = &compose[kind][source.unwrap()];
-                assert!(source["file"].is_string(), "{name}: {source}");
-                assert!(source["content"].is_null(), "{name}: {source}");
-                seen += 1;
-            }
+        assert!(service["configs"].is_null(), "{name}: a mounted file");
+        for source in service["secrets"].as_array().unwrap() {
+            let source = &compose["secrets"][source.as_str().unwrap()];
+            assert!(source["file"].is_string(), "{name}: {source}");
+            assert!(source["content"].is_null(), "{name}: {source}");
+            seen += 1;
+        }
+        // An editor replaces a file: only a mounted folder shows the new one.
+        for volume in service["volumes"].as_array().unwrap() {
+            let folder = text(volume).split(':').next().unwrap().to_owned();
+            assert!(
+                folder.starts_with("./") && !folder.contains("yaml"),
+                "{folder}"
+            );
+            seen += 1;
         }
     }
     assert_eq!(seen, 2);
@@ -305,7 +313,10 @@ async fn the_server_starts_as_deployed_and_answers_its_probes() {
         let dir = TempDir::new().unwrap();
         let variables = written(&dir, &file, &variables);
         // Other ports than the file, and another Redis than the environment.
-        let args = ["--admin-listen", "127.0.0.1:0", "--redis", redis.url()];
+        let mut args = vec!["--admin-listen", "127.0.0.1:0", "--redis", redis.url()];
+        if file.contains("envoy-listen") {
+            args.extend(["--envoy-listen", "127.0.0.1:0"]);
+        }
         let server = Server::start_with(&args, |command| {
             command.envs(image_variables()).envs(variables);
         });
@@ -362,10 +373,20 @@ fn ports_of_probes_services_and_settings_match() {
     assert_eq!(listens(&listen), port(&"http".into()));
     let admin = text(&file["admin-listen"]);
     assert_eq!(listens(&admin), port(&"admin".into()));
+    assert_eq!(listens(&text(&file["envoy-listen"])), port(&"grpc".into()));
     for probe in ["readinessProbe", "livenessProbe"] {
         assert!(port(&container[probe]["httpGet"]["port"]).is_some());
     }
-    for name in ["ratelimit", "ratelimit-admin"] {
+    let envoy = object("Service", "ratelimit-envoy");
+    assert_eq!(envoy["spec"]["clusterIP"], "None");
+    let monitor = yaml(SERVICE_MONITOR).remove(0);
+    let admin = object("Service", "ratelimit-admin");
+    let labels = &monitor["spec"]["selector"]["matchLabels"];
+    assert_eq!(*labels, admin["metadata"]["labels"]);
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(endpoint["port"], admin["spec"]["ports"][0]["name"]);
+    assert_eq!(endpoint["path"], "/actuator/prometheus");
+    for name in ["ratelimit", "ratelimit-envoy", "ratelimit-admin"] {
         let service = object("Service", name);
         let of_service = &service["spec"]["ports"][0];
         assert_eq!(of_service["port"].as_u64(), port(&of_service["targetPort"]));
@@ -374,6 +395,7 @@ fn ports_of_probes_services_and_settings_match() {
     let ingress = object("NetworkPolicy", "ratelimit")["spec"]["ingress"].clone();
     let opened = [0, 1].map(|rule: usize| ingress[rule]["ports"][0]["port"].as_u64());
     assert_eq!(opened, [Some(8080), Some(9090)]);
+    assert_eq!(ingress[0]["ports"][1]["port"], 8081);
     assert!(DOCKERFILE.contains("EXPOSE 8080\n"));
 }
 
@@ -406,14 +428,18 @@ fn the_pod_is_not_root_and_bounded_and_mounts_what_it_reads() {
         false
     );
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
-    for kind in ["requests", "limits"] {
-        for resource in ["cpu", "memory"] {
-            assert!(
-                !container["resources"][kind][resource].is_null(),
-                "{kind} {resource}"
-            );
-        }
-    }
+    let resources = &container["resources"];
+    assert!(!resources["requests"]["cpu"].is_null());
+    assert!(
+        resources["limits"]["cpu"].is_null(),
+        "throttled checks are late"
+    );
+    // The local fallback alone may take 256 MiB.
+    let memory = text(&resources["limits"]["memory"]);
+    let memory: u64 = memory.strip_suffix("Mi").unwrap().parse().unwrap();
+    assert!(memory >= 2 * 256, "{memory}");
+    let compose_memory = text(&yaml(COMPOSE).remove(0)["services"]["ratelimit"]["mem_limit"]);
+    assert_eq!(compose_memory, format!("{memory}m"));
     let mounts = container["volumeMounts"].as_array().unwrap();
     for (name, value) in &deployments()[1].2 {
         if !value.starts_with('/') {

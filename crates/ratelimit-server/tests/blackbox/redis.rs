@@ -194,7 +194,7 @@ async fn without_redis_this_process_decides_and_says_so() {
     assert_eq!(
         allowed.body,
         format!(
-            r#"{{"allowed":true,"key":"k","algorithm":"FIXED_WINDOW","remaining":1,"resetAfterSeconds":{reset},"retryAfterSeconds":0,"message":"Request allowed","store":"local"}}"#
+            r#"{{"allowed":true,"key":"k","policy":"p","algorithm":"FIXED_WINDOW","limit":2,"remaining":1,"resetAfterSeconds":{reset},"retryAfterSeconds":0,"message":"Request allowed","store":"local"}}"#
         )
     );
     assert!(

@@ -37,7 +37,7 @@ async fn a_policy_says_what_a_check_costs() {
 }
 
 #[tokio::test]
-async fn a_check_answers_seven_fields_in_order() {
+async fn a_check_answers_nine_fields_in_order() {
     let server = Server::start_admin(&["--policy", "day=fixed_window 100/d"]);
 
     let answer = server
@@ -48,8 +48,8 @@ async fn a_check_answers_seven_fields_in_order() {
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let reset = answer.json()["resetAfterSeconds"].as_u64().unwrap();
     let expected = format!(
-        "{{\"allowed\":true,\"key\":\"user:123\",\"algorithm\":\"FIXED_WINDOW\",\"remaining\":99,\
-         \"resetAfterSeconds\":{reset},\"retryAfterSeconds\":0,\"message\":\"Request allowed\"}}"
+        "{{\"allowed\":true,\"key\":\"user:123\",\"policy\":\"day\",\"algorithm\":\"FIXED_WINDOW\",\
+         \"limit\":100,\"remaining\":99,\"resetAfterSeconds\":{reset},\"retryAfterSeconds\":0,\"message\":\"Request allowed\"}}"
     );
     assert_eq!(answer.body, expected);
 }
@@ -216,7 +216,7 @@ async fn a_look_spends_nothing_and_is_never_denied() {
         (spent.status, spent.json()["remaining"].as_u64()),
         (StatusCode::OK, Some(0))
     );
-    assert_eq!(spent.json().as_object().unwrap().len(), 7);
+    assert_eq!(spent.json().as_object().unwrap().len(), 9);
     assert_eq!(spent.json()["allowed"], false);
     assert_eq!(
         spent.json()["retryAfterSeconds"],
@@ -257,8 +257,14 @@ async fn a_reset_touches_one_key_and_no_pattern() {
     assert_eq!(reset.status, StatusCode::OK);
     assert_eq!(
         reset.body,
-        r#"{"key":"al*","algorithm":"FIXED_WINDOW","reset":true}"#
+        r#"{"key":"al*","policy":"two","algorithm":"FIXED_WINDOW","reset":true}"#
     );
+    for key in ["al*", "nobody"] {
+        let again = server
+            .delete(&format!("{RESET}?policy=two&key={key}"))
+            .await;
+        assert_eq!(again.json()["reset"], false, "{key} has spent nothing");
+    }
     for (key, remaining) in [("al*", 2), ("alice", 1), ("al%2A2", 1)] {
         let look = server
             .get(&format!("{REMAINING}?policy=two&key={key}"))
@@ -449,6 +455,16 @@ async fn operators_find_health_info_and_the_document() {
         "/actuator/health/readiness",
     ] {
         assert_eq!(server.get(path).await.body, r#"{"status":"UP"}"#);
+    }
+    for alias in ["/healthz", "/readyz", "/livez"] {
+        assert_eq!(server.get(alias).await.body, r#"{"status":"UP"}"#);
+    }
+    let metrics = server.get("/metrics").await.body;
+    assert!(metrics.contains("rate_limiter_build_info"), "{metrics}");
+    let index = server.get("/").await.json();
+    for path in ["api", "health", "metrics", "console"] {
+        let path = index[path].as_str().unwrap();
+        assert_eq!(server.get(path).await.status, 200, "{path}");
     }
     let info = server.get("/actuator/info").await.json();
     assert_eq!(info["app"]["name"], "shop");

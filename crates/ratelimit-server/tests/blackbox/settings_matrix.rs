@@ -154,6 +154,7 @@ fn settings_without_effect_in_memory_are_errors() {
         ("on-failure", "open"),
         ("no-deny-cache", "true"),
         ("local-keys", "100"),
+        ("readiness-grace", "5s"),
     ];
     let rows = rows("## Settings of the server");
     let errors = rows.iter().filter(|row| row[1] == "error");

@@ -173,7 +173,7 @@ pub(super) const VARIABLES: &[(&str, Use)] = &[
     (
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
         Use::Missing(
-            "readiness fails until the first connection only: the failure mode decides in a later outage",
+            "readiness fails until the first connection only, for at most readiness-grace: the failure mode decides in a later outage",
         ),
     ),
     ("REDIS_PERSECOND", PER_SECOND),

@@ -36,7 +36,9 @@ struct PolicyList<'a> {
 }
 
 async fn list(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
-    let query = Query(request.uri().query().unwrap_or_default());
+    let (parts, _) = request.into_parts();
+    app.check_parameters(&parts, &["q", "sort", "after", "limit"])?;
+    let query = Query::of(&parts);
     let page = PageRequest::new(query)?;
     let (rules, envoy) = (app.rules(), EnvoySnapshot::new(&app));
     let Page {

@@ -15,7 +15,8 @@ use crate::{app::App, check_keys::key_text, micros::micros, sampler::PolicyRates
 /// The number of tenants that a policy shows.
 const MAX_SHOWN_TENANTS: usize = 10;
 
-const NO_PEEK: &str = "the keys of an Envoy rule are made of descriptors, which a call cannot name";
+const NO_PEEK: &str =
+    "the keys of an Envoy rule are made of descriptors; a link of Top denied keys opens one";
 
 /// A policy with its modes and rates.
 #[derive(Serialize)]

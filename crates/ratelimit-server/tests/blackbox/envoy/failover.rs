@@ -176,3 +176,18 @@ async fn passes_without_a_server_and_limits_again_with_one(
     redis.kill();
     assert_eq!(envoy.passed("/user", &[("x-user", b"carol")], 4).await, 0);
 }
+
+#[tokio::test]
+async fn with_failure_mode_deny_a_real_envoy_denies_while_the_server_is_down() {
+    let server = EnvoyServer::start(RULES, &[]);
+    let envoy = Envoy::start(&[&server], FilterOptions::Strict);
+    let is_answered = async |status: u16| {
+        let (answered, _) = envoy.get("/user", &[("x-user", b"alice")]).await?;
+        (answered == status).then_some(())
+    };
+    until(async || is_answered(200).await).await;
+
+    drop(server);
+
+    until(async || is_answered(500).await).await;
+}

@@ -3,6 +3,7 @@
 #[cfg(feature = "acceptance")]
 mod acceptance;
 mod deadlines;
+mod explain;
 mod failover;
 mod grpc;
 mod health;

@@ -135,7 +135,8 @@ impl Document {
             json!({"type": "object", "properties": {name: parameter["schema"]}})
         });
         let parts: Vec<Value> = parts.collect();
-        (!parts.is_empty()).then(|| json!({"allOf": parts}))
+        // OpenAPI cannot say that a call takes no other parameters.
+        (!parts.is_empty()).then(|| json!({"allOf": parts, "unevaluatedProperties": false}))
     }
 
     /// The path with the examples of its parameters.

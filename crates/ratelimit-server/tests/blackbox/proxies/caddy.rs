@@ -1,12 +1,11 @@
 //! Caddy with the snippet of docs/guides/gateways.md.
 
-use std::{fs, process::Command};
+use std::{fs, net::SocketAddr, process::Command};
 
 use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
-use super::{assert_enforces, process::Proxy, server, snippet};
-use crate::server::Server;
+use super::{Failing, assert_enforces, assert_fails, process::Proxy, server, snippets};
 
 const CONF: &str = r#"
 {
@@ -16,14 +15,25 @@ http://127.0.0.1:PORT {
     SNIPPET
     respond "served"
 }
+REST
 "#;
 
-fn start(server: &Server) -> Proxy {
+fn start(addr: SocketAddr, failing: Failing) -> Proxy {
+    let mut snippets = snippets("caddy", addr);
+    // The second upstream of the page.
+    let pass = format!("127.0.0.1:{}", free_port());
+    let mut next =
+        |index: usize| std::mem::take(&mut snippets[index]).replace("127.0.0.1:8099", &pass);
+    let (snippet, rest) = match failing {
+        Failing::Closed => (next(0), String::new()),
+        Failing::Open => (next(1), next(2)),
+    };
     let dir = TempDir::new().unwrap();
     let port = free_port();
     let conf = CONF
         .replace("PORT", &port.to_string())
-        .replace("SNIPPET", &snippet("caddy", server));
+        .replace("SNIPPET", &snippet)
+        .replace("REST", &rest);
     fs::write(dir.path().join("Caddyfile"), conf).unwrap();
     let child = Command::new("caddy")
         .args(["run", "--config", "Caddyfile"])
@@ -45,5 +55,10 @@ async fn caddy_enforces_the_policy_whatever_its_clients_claim() {
     let dir = TempDir::new().unwrap();
     let server = server(&dir);
 
-    assert_enforces(&start(&server)).await;
+    assert_enforces(&start(server.addr, Failing::Closed)).await;
+}
+
+#[tokio::test]
+async fn caddy_fails_open_or_closed_as_the_page_says() {
+    assert_fails(start, 502).await;
 }

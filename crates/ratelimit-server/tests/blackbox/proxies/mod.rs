@@ -5,6 +5,8 @@ mod haproxy;
 mod nginx;
 mod process;
 
+use std::net::SocketAddr;
+
 use http::{Method, StatusCode};
 use tempfile::TempDir;
 
@@ -15,18 +17,77 @@ const FORWARD_AUTH: &str = "/api/v1/rate-limit/forward-auth";
 
 const DOCS: &str = include_str!("../../../../../docs/guides/gateways.md");
 
-/// The first snippet of docs/guides/gateways.md in that language, for a server at another address.
-fn snippet(language: &str, server: &Server) -> String {
-    let (_, rest) = DOCS.split_once(&format!("```{language}\n")).unwrap();
-    let (snippet, _) = rest.split_once("```").unwrap();
-    assert!(snippet.contains("127.0.0.1:8080") || language == "haproxy");
-    snippet.replace("127.0.0.1:8080", &server.addr.to_string())
+/// The snippets of docs/guides/gateways.md in that language, for a server at another address.
+fn snippets(language: &str, addr: SocketAddr) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let blocks = DOCS.split(&fence).skip(1);
+    let snippets = blocks.map(|rest| rest.split_once("```").unwrap().0);
+    let snippets = snippets.map(|text| text.replace("127.0.0.1:8080", &addr.to_string()));
+    let snippets: Vec<String> = snippets.collect();
+    assert!(snippets[0].contains(&addr.to_string()), "{snippets:?}");
+    snippets
+}
+
+/// What a request gets when the call to the server fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    Open,
+    Closed,
+}
+
+/// Asserts what a proxy answers with an unknown policy, and while the server is down. `down` is the status of a proxy that
+/// fails closed.
+async fn assert_fails(start: impl Fn(SocketAddr, Failing) -> Proxy, down: u16) {
+    const SETTINGS: [&str; 4] = ["--trusted", "127.0.0.1", "--allowed-host", "ratelimit"];
+    for failing in [Failing::Closed, Failing::Open] {
+        let expected = |closed: u16| {
+            if failing == Failing::Open {
+                200
+            } else {
+                closed
+            }
+        };
+        let renamed = ["--policy", "renamed=fixed_window 9/d"];
+        let renamed = Server::start(&[&SETTINGS[..], &renamed].concat());
+        let proxy = start(renamed.addr, failing);
+        let first = until(|| proxy.get("/", "Accept: */*")).await;
+        assert_eq!(first.status, expected(503), "{failing:?}: {first:?}");
+        let warning = "unknown policy \"site\"";
+        until(|| async { renamed.log().contains(warning).then_some(()) }).await;
+        drop(proxy);
+
+        let server = [
+            "--policy",
+            "site=fixed_window 1/d",
+            "--on-failure",
+            "closed",
+        ];
+        let redis = ["--redis", "redis://127.0.0.1:1"];
+        let closed = Server::start(&[&SETTINGS[..], &server, &redis].concat());
+        let proxy = start(closed.addr, failing);
+        let first = until(|| proxy.get("/", "Accept: */*")).await;
+        assert_eq!(first.status, 503, "{failing:?}: {first:?}");
+        drop(proxy);
+
+        let server = Server::start(&[&SETTINGS[..], &server[..2]].concat());
+        let proxy = start(server.addr, failing);
+        let first = until(|| proxy.get("/", "Accept: */*")).await;
+        assert_eq!(first.status, 200, "{failing:?}: {first:?}");
+        assert_eq!(proxy.status("/", "Accept: */*").await, 429, "{failing:?}");
+        drop(server);
+        until(|| async {
+            let status = proxy.status("/", "Accept: */*").await;
+            (status == expected(down)).then_some(())
+        })
+        .await;
+    }
 }
 
 /// A server whose policy has rules of every kind, and three requests a day for the others.
 fn server(dir: &TempDir) -> Server {
     let path = dir.path().join("server.toml");
     let file = "trusted = ['127.0.0.1']\n\
+        allowed-host = ['ratelimit']\n\
         path-header = 'X-Forwarded-Uri'\n\
         [policy.site]\n\
         limits = 'fixed_window 3/d'\n\

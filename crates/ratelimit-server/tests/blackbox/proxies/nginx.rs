@@ -1,12 +1,12 @@
 //! nginx with the snippet of docs/guides/gateways.md.
 
-use std::{fs, process::Command};
+use std::{fs, net::SocketAddr, process::Command};
 
 use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
-use super::{assert_enforces, process::Proxy, server, snippet};
-use crate::server::{CHECK, OFFENDERS, Server, until};
+use super::{DOCS, Failing, assert_enforces, assert_fails, process::Proxy, server, snippets};
+use crate::server::{CHECK, OFFENDERS, REMAINING, Server, until};
 
 const CONF: &str = r#"
 daemon off;
@@ -31,8 +31,24 @@ http {
 }
 "#;
 
-fn start(server: &Server) -> Proxy {
-    start_with("", &snippet("nginx", server))
+fn start(addr: SocketAddr, failing: Failing) -> Proxy {
+    let snippets = snippets("nginx", addr);
+    let (upstream, locations) = snippets[0].split_once("\n\n").unwrap();
+    let place = "# To fail open, add the two lines below here.";
+    assert!(locations.contains(place), "{locations}");
+    match failing {
+        Failing::Open => start_with(upstream, &locations.replace(place, &snippets[1])),
+        Failing::Closed => start_with(upstream, locations),
+    }
+}
+
+/// The flags of the command of the page.
+fn flags_of_page() -> Vec<&'static str> {
+    let (_, rest) = DOCS.split_once("```sh\nratelimit-server ").unwrap();
+    let (line, _) = rest.split_once('\n').unwrap();
+    line.split(' ')
+        .map(|word| word.trim_matches('\''))
+        .collect()
 }
 
 /// Starts nginx with further directives for `http` and for its server.
@@ -71,7 +87,7 @@ fn binary() -> &'static str {
 async fn nginx_passes_a_path_that_is_not_ascii() {
     let dir = TempDir::new().unwrap();
     let server = server(&dir);
-    let proxy = start(&server);
+    let proxy = start(server.addr, Failing::Closed);
     until(|| proxy.get("/health", "Accept: */*")).await;
 
     assert_eq!(proxy.status("/bücher", "Accept: */*").await, 200);
@@ -83,7 +99,27 @@ async fn nginx_enforces_the_policy_whatever_its_clients_claim() {
     let dir = TempDir::new().unwrap();
     let server = server(&dir);
 
-    assert_enforces(&start(&server)).await;
+    assert_enforces(&start(server.addr, Failing::Closed)).await;
+}
+
+#[tokio::test]
+async fn nginx_fails_open_or_closed_as_the_page_says() {
+    assert_fails(start, 503).await;
+}
+
+#[tokio::test]
+async fn the_command_and_the_block_of_the_page_give_each_client_a_budget() {
+    let server = Server::start(&flags_of_page());
+    let proxy = start(server.addr, Failing::Closed);
+    until(|| proxy.get("/", "Accept: */*")).await;
+
+    for _ in 0..3 {
+        let answer = proxy.get_from([127, 0, 0, 2], "/", "Accept: */*").await;
+        assert_eq!(answer.unwrap().status, 200);
+    }
+
+    let path = format!("{REMAINING}?policy=site&key=ip:127.0.0.2");
+    assert_eq!(server.get(&path).await.json()["remaining"], 97);
 }
 
 /// By default nginx adds no header, and its upstream's address is the `Host`.

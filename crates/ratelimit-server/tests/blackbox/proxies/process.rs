@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 /// A proxy that runs until this is dropped.
@@ -25,7 +25,20 @@ pub(super) struct Answer {
 impl Proxy {
     /// The answer to a request with these header lines; nothing while the proxy does not listen yet.
     pub(super) async fn get(&self, path: &str, headers: &str) -> Option<Answer> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        self.get_from([127, 0, 0, 1], path, headers).await
+    }
+
+    /// The answer to a request of a client at another loopback address.
+    pub(super) async fn get_from(
+        &self,
+        client: [u8; 4],
+        path: &str,
+        headers: &str,
+    ) -> Option<Answer> {
+        let socket = TcpSocket::new_v4().ok()?;
+        socket.bind((client, 0).into()).ok()?;
+        let proxy = ([127, 0, 0, 1], self.port).into();
+        let mut stream: TcpStream = socket.connect(proxy).await.ok()?;
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{headers}\r\nConnection: close\r\n\r\n",
             self.port
