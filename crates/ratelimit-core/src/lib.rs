@@ -94,7 +94,8 @@
 //! let alice = Key::new("alice")?;
 //! # #[cfg(feature = "acquire")]
 //! for _ in 0..3 {
-//!     limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+//!     let verdict = limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+//!     assert!(verdict.is_allowed());
 //! }
 //! # Ok(())
 //! # }

@@ -60,7 +60,8 @@ impl Limiter {
     /// let alice = Key::new("alice")?;
     ///
     /// for _ in 0..3 {
-    ///     limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+    ///     let verdict = limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+    ///     assert!(verdict.is_allowed());
     /// }
     /// let late = limiter.acquire(&mails, &alice, Duration::ZERO).await.unwrap_err();
     /// assert!(late.retry_after.unwrap() <= Duration::from_millis(20));
