@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use axum::{
     Router,
-    extract::{Request, State},
+    extract::Request,
     http::StatusCode,
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -14,47 +14,46 @@ use ratelimit_axum::{ApiKey, Limiter, RateLimitLayer, Registry};
 
 /// Operators change these numbers, and a reload keeps what was spent.
 const POLICIES: &str = r#"
-[policy]
-gold = "5/min"
-free = "2/min; fixed_window 100/d"
+[policy.api]
+limits = "2/min; fixed_window 100/d"
+
+[policy.api.tiers]
+gold = "5/min; fixed_window 1000/d"
 "#;
 
-#[derive(Clone)]
-struct Tiers {
-    gold: RateLimitLayer,
-    free: RateLimitLayer,
+/// The tier of an authenticated caller.
+#[derive(Clone, Copy)]
+enum Plan {
+    Gold,
+    Free,
 }
 
-/// Chooses the limit by the key, which is checked before it counts.
-async fn by_tier(State(tiers): State<Tiers>, request: Request, next: Next) -> Response {
+/// Checks the API key before it counts, and finds the caller's plan.
+async fn authenticate(mut request: Request, next: Next) -> Response {
     let key = request.headers().get("x-api-key");
-    let layer = match key.and_then(|key| key.to_str().ok()) {
-        Some(key) if key.starts_with("gold-") => tiers.gold,
-        Some(key) if key.starts_with("free-") => tiers.free,
+    let plan = match key.and_then(|key| key.to_str().ok()) {
+        Some(key) if key.starts_with("gold-") => Plan::Gold,
+        Some(key) if key.starts_with("free-") => Plan::Free,
         _ => return (StatusCode::UNAUTHORIZED, "send X-Api-Key").into_response(),
     };
-    let (mut head, body) = request.into_parts();
-    let passed = match layer.check(&mut head).await {
-        Ok(passed) => passed,
-        Err(answer) => return answer,
-    };
-    let mut response = next.run(Request::from_parts(head, body)).await;
-    passed.write_headers(&mut response);
-    response
+    request.extensions_mut().insert(plan);
+    next.run(request).await
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let registry = Registry::from_toml(POLICIES)?;
-    let limiter = Limiter::in_memory();
-    let tier = |name| RateLimitLayer::named(limiter.clone(), &registry, name);
-    let tiers = Tiers {
-        gold: tier("gold")?.key_by(ApiKey),
-        free: tier("free")?.key_by(ApiKey),
-    };
+    // Each API key has a budget of its tier. The first limits of the policy are those of the others.
+    let limit = RateLimitLayer::named(Limiter::in_memory(), &registry, "api")?
+        .key_by(ApiKey)
+        .tier(|request| match request.extensions.get()? {
+            Plan::Gold => Some("gold".to_owned()),
+            Plan::Free => None,
+        });
     let app = Router::new()
         .route("/", get(async || "hello"))
-        .layer(middleware::from_fn_with_state(tiers, by_tier))
+        .layer(limit)
+        .layer(middleware::from_fn(authenticate)) // added last, runs first
         .into_make_service_with_connect_info::<SocketAddr>();
 
     let address = std::env::args().nth(1);

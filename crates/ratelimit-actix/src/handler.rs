@@ -42,6 +42,12 @@ pub fn respond_to_rejection<R: Responder>(
     respond(make, rejection)
 }
 
+/// The response that a function of `on_denied` returns, as one type for all requests.
+pub fn into_response(response: impl Responder, rejection: &Rejection<'_>) -> HttpResponse {
+    let response = response.respond_to(rejection.request);
+    response.map_into_boxed_body()
+}
+
 /// Checks a request, extracts the handler's arguments, calls it, and finishes its response.
 ///
 /// actix-web polls the extractors of a handler together, so a check that comes first cannot be one of them.

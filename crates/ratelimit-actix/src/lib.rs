@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
+//! The types that applications need are re-exported here. [`ratelimit_core`] and [`ratelimit_http`] have everything else.
 //!
 //! # Features
 //!
@@ -34,7 +34,7 @@
 //! | `redis` | `RedisStore`, whose budgets all instances of a service share |
 //! | `redis-tls` | TLS connections to Redis |
 //! | `redis-cluster`, `bb8` | stores on a `ClusterConnection` of the redis crate, and on existing connection pools |
-//! | `toml`, `yaml` | policies from a file |
+//! | `toml`, `yaml` | policies from a file: `Registry::from_toml`, `Registry::from_yaml` and their `reload_` methods, which do not exist without the feature |
 //!
 #![doc = include_str!("../docs/start/actix.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -53,15 +53,16 @@ mod service;
 mod worker_sharing;
 
 #[doc(no_inline)]
-pub use ratelimit_core as core;
+pub use ratelimit_core;
 pub use ratelimit_core::{
-    Clock, Decision, FailureMode, InvalidPolicy, Key, KeySet, Limit, Limiter, LoadSignal,
-    MemoryStore, Outcome, Policy, Throttle, Timestamp, Verdict,
+    Clock, Concurrency, Decision, FailureMode, FixedWindow, InvalidPolicy, Key, KeySet,
+    LeakyBucket, Limit, Limiter, LoadSignal, MemoryStore, Outcome, PenaltyBox, Policy,
+    SlidingWindowCounter, SlidingWindowLog, Throttle, Timestamp, TokenBucket, Verdict,
 };
 #[cfg(feature = "redis")]
 pub use ratelimit_core::{RedisConfig, RedisStore};
 #[doc(no_inline)]
-pub use ratelimit_http as http;
+pub use ratelimit_http;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 pub use ratelimit_http::{
@@ -106,15 +107,20 @@ pub use crate::{
 #[doc(hidden)]
 pub mod private {
     pub use actix_web::{FromRequest, HttpRequest, HttpResponse, web::Payload};
-    pub use ratelimit_core::FailureMode;
+    pub use ratelimit_core::{FailureMode, Key};
     pub use ratelimit_http::{
-        handler::{CostOf, DeclaredPolicy},
+        handler::{CostOf, DeclaredHandler, DeclaredPolicy},
         private::inventory,
         response::HeaderStyle,
     };
 
-    pub use crate::handler::{
-        HandlerKey, HandlerLimit, HandlerRejection, HandlerResponse, respond_to_rejection, run,
+    pub use crate::{
+        handler::{
+            HandlerKey, HandlerLimit, HandlerRejection, HandlerResponse, into_response,
+            respond_to_rejection, run,
+        },
+        key::{KeyError, KeyExtractor},
+        rejection::Rejection,
     };
 }
 

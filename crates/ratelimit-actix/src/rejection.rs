@@ -24,6 +24,21 @@ use crate::{
 ///     rejection.response().set_body("{\"error\":\"slow_down\"}").map_into_boxed_body()
 /// }
 /// ```
+///
+/// A return type `impl Responder` needs `+ use<>` in edition 2024: the response must not have the lifetimes of the
+/// rejection. `on_denied` of the attribute takes functions with and without it.
+///
+/// ```
+/// use actix_web::{HttpResponse, Responder};
+/// use ratelimit_actix::{RateLimit, Rejection};
+///
+/// fn denied(rejection: &Rejection<'_>) -> impl Responder + use<> {
+///     HttpResponse::TooManyRequests().body(rejection.policy.name().to_owned())
+/// }
+///
+/// let limit = RateLimit::per_client("10/min")?.on_denied(denied);
+/// # Ok::<(), ratelimit_actix::InvalidPolicy>(())
+/// ```
 pub type Rejection<'a> = middleware::Rejection<'a, ActixFramework>;
 
 /// The response that a function for `on_denied` or `on_error` makes.

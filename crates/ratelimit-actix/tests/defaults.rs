@@ -10,7 +10,7 @@ use actix_web::{
 };
 use ratelimit_actix::{
     ClientKey, Defaults, FailureMode, HeaderStyle, Limiter, Policy, RateLimit, Rejection,
-    TrustedProxies, http::middleware::SetDefaultsError, rate_limit, set_global_defaults,
+    TrustedProxies, rate_limit, ratelimit_http::middleware::SetDefaultsError, set_global_defaults,
 };
 use ratelimit_core::{RedisConfig, RedisStore};
 

@@ -5,7 +5,7 @@ use actix_web::{
     test::{self, TestRequest},
     web::{self, Json, Path},
 };
-use ratelimit_actix::{Limiter, Policy, Registry, rate_limit};
+use ratelimit_actix::{ApiKey, Limiter, Policy, RateLimit, Registry, Rejection, rate_limit};
 
 #[get("/plain")]
 #[rate_limit("2/min")]
@@ -23,6 +23,28 @@ async fn number(id: Path<u8>, Json(number): Json<u64>) -> impl Responder {
 #[actix_web::post("/double")]
 async fn double(Json(value): Json<u64>) -> String {
     (value * 2).to_string()
+}
+
+#[rate_limit("1/h", scope = "key", key = ApiKey)]
+#[get("/key")]
+async fn by_key() -> &'static str {
+    "hello"
+}
+
+#[rate_limit("1/h", scope = "text", key = "header:x-api-key")]
+#[get("/text")]
+async fn by_text() -> &'static str {
+    "hello"
+}
+
+fn borrowing(rejection: &Rejection<'_>) -> impl Responder {
+    HttpResponse::ImATeapot().body(rejection.policy.name().to_owned())
+}
+
+#[get("/conditional")]
+#[rate_limit("1/h", on_denied = borrowing)]
+async fn conditional(#[cfg(any())] missing: Missing, #[cfg(all())] text: String) -> String {
+    text
 }
 
 /// An application whose items have the names that an expansion might use.
@@ -154,5 +176,40 @@ async fn items_of_the_application_keep_their_names_in_a_limited_handler() {
             assert_eq!(body, "body 2", "{path}");
         }
         assert_eq!(asked(path).await.0, 418, "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn no_key_of_a_handler_shows_a_secret() {
+    let limiter = Limiter::in_memory();
+    let app = App::new().app_data(limiter.clone());
+    let app = test::init_service(app.service(by_key).service(by_text)).await;
+    for policy in ["key", "text"] {
+        for expected in [200, 429] {
+            let request = TestRequest::get().uri(&format!("/{policy}"));
+            let request = request.insert_header(("x-api-key", "s3cr3t")).to_request();
+            assert_eq!(test::call_service(&app, request).await.status(), expected);
+        }
+        let worst = limiter.offenders(policy, 1);
+        assert!(worst[0].key.as_str().starts_with("sha256~"), "{worst:?}");
+    }
+}
+
+#[actix_web::test]
+async fn a_parameter_can_have_a_condition_and_a_response_a_type_that_borrows() {
+    let peer = "203.0.113.7:443".parse().expect("an address");
+    let limit = RateLimit::per_client("1/h").expect("limits");
+    let limit = limit.on_denied(|rejection| {
+        let response = borrowing(rejection).respond_to(rejection.request);
+        response.map_into_boxed_body()
+    });
+    let layered = web::resource("/layered").wrap(limit).to(async || "hello");
+    let app = App::new().app_data(Limiter::in_memory());
+    let app = test::init_service(app.service(conditional).service(layered)).await;
+    for path in ["/conditional", "/layered"] {
+        for expected in [200, 418] {
+            let request = TestRequest::get().uri(path).peer_addr(peer).to_request();
+            assert_eq!(test::call_service(&app, request).await.status(), expected);
+        }
     }
 }

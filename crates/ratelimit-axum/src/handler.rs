@@ -38,6 +38,11 @@ pub fn respond_to_rejection<R: IntoResponse>(
     respond(make, rejection)
 }
 
+/// The response that a function of `on_denied` returns, as one type for all requests.
+pub fn into_response(response: impl IntoResponse, _: &Rejection<'_>) -> Response {
+    response.into_response()
+}
+
 /// Identifies a handler in the type of its argument, by [`handler_id`].
 #[derive(Clone, Copy, Debug)]
 pub struct HandlerId<const ID: u64>;

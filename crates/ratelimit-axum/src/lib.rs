@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
+//! The types that applications need are re-exported here. [`ratelimit_core`] and [`ratelimit_http`] have everything else.
 //!
 //! # Features
 //!
@@ -36,7 +36,7 @@
 //! | `redis` | `RedisStore`, whose budgets all instances of a service share |
 //! | `redis-tls` | TLS connections to Redis |
 //! | `redis-cluster`, `bb8` | stores on a `ClusterConnection` of the redis crate, and on existing connection pools |
-//! | `toml`, `yaml` | policies from a file |
+//! | `toml`, `yaml` | policies from a file: `Registry::from_toml`, `Registry::from_yaml` and their `reload_` methods, which do not exist without the feature |
 //!
 #![doc = include_str!("../docs/start/axum.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -49,15 +49,16 @@ mod rejection;
 mod service;
 
 #[doc(no_inline)]
-pub use ratelimit_core as core;
+pub use ratelimit_core;
 pub use ratelimit_core::{
-    Clock, Decision, FailureMode, InvalidPolicy, Key, KeySet, Limit, Limiter, LoadSignal,
-    MemoryStore, Outcome, Policy, Throttle, Timestamp, Verdict,
+    Clock, Concurrency, Decision, FailureMode, FixedWindow, InvalidPolicy, Key, KeySet,
+    LeakyBucket, Limit, Limiter, LoadSignal, MemoryStore, Outcome, PenaltyBox, Policy,
+    SlidingWindowCounter, SlidingWindowLog, Throttle, Timestamp, TokenBucket, Verdict,
 };
 #[cfg(feature = "redis")]
 pub use ratelimit_core::{RedisConfig, RedisStore};
 #[doc(no_inline)]
-pub use ratelimit_http as http;
+pub use ratelimit_http;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 pub use ratelimit_http::{
@@ -99,16 +100,21 @@ pub use crate::{
 pub mod private {
     pub use axum::response::Response;
     pub use http::request::Parts;
-    pub use ratelimit_core::FailureMode;
+    pub use ratelimit_core::{FailureMode, Key};
     pub use ratelimit_http::{
-        handler::{CostOf, DeclaredPolicy},
+        handler::{CostOf, DeclaredHandler, DeclaredPolicy},
         private::inventory,
         response::HeaderStyle,
     };
+    pub use ratelimit_tower::{KeyError, KeyExtractor};
 
-    pub use crate::handler::{
-        DebugHandlerGoesBelowRateLimit, HandlerId, HandlerKey, HandlerLimit, HandlerRejection,
-        HandlerResponse, LimitOf, Limited, Placeholder, handler_id, respond_to_rejection,
+    pub use crate::{
+        handler::{
+            DebugHandlerGoesBelowRateLimit, HandlerId, HandlerKey, HandlerLimit, HandlerRejection,
+            HandlerResponse, LimitOf, Limited, Placeholder, handler_id, into_response,
+            respond_to_rejection,
+        },
+        rejection::Rejection,
     };
 }
 

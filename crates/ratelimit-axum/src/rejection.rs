@@ -32,6 +32,30 @@ use ratelimit_tower::{ClientKey, HttpFramework, KeyExtractor};
 /// let layer = RateLimitLayer::per_client("10/min")?.on_denied(json_429);
 /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
 /// ```
+///
+/// A return type `impl IntoResponse` needs `+ use<>` in edition 2024: the response must not have the lifetimes of the
+/// rejection. `on_denied` of the attribute takes functions with and without it.
+///
+/// ```
+/// use axum::{http::StatusCode, response::IntoResponse};
+/// use ratelimit_axum::{RateLimitLayer, Rejection, rate_limit};
+///
+/// fn denied(rejection: &Rejection<'_>) -> impl IntoResponse + use<> {
+///     (StatusCode::TOO_MANY_REQUESTS, rejection.policy.name().to_owned())
+/// }
+///
+/// fn in_an_attribute(rejection: &Rejection<'_>) -> impl IntoResponse {
+///     denied(rejection)
+/// }
+///
+/// let layer = RateLimitLayer::per_client("10/min")?.on_denied(denied);
+///
+/// #[rate_limit("10/min", on_denied = in_an_attribute)]
+/// async fn hello() -> &'static str {
+///     "hello"
+/// }
+/// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
+/// ```
 #[derive(Debug)]
 #[doc(alias("429", "Too Many Requests", "Retry-After"))]
 pub struct Rejection<'a>(&'a ratelimit_tower::Rejection<'a>);

@@ -13,9 +13,9 @@ use axum::{
 };
 use ratelimit_axum::{
     ClientKey, Defaults, FailureMode, HeaderKey, HeaderStyle, Limiter, Policy, RateLimitLayer,
-    Registry, Rejection, TrustedProxies,
-    http::{middleware::SetDefaultsError, policy::HttpPolicy},
-    rate_limit, set_global_defaults,
+    Registry, Rejection, TrustedProxies, rate_limit,
+    ratelimit_http::{middleware::SetDefaultsError, policy::HttpPolicy},
+    set_global_defaults,
 };
 use ratelimit_core::{RedisConfig, RedisStore};
 use tower::ServiceExt as _;

@@ -8,10 +8,14 @@ use axum::{
     debug_handler,
     extract::{Path, State, connect_info::MockConnectInfo},
     http::{Method, StatusCode},
+    response::IntoResponse,
     routing::{get, post},
 };
 use http::{Request, Response};
-use ratelimit_axum::{Limiter, Policy, Registry, rate_limit};
+use ratelimit_axum::{
+    ApiKey, ClientKey, KeyExtractor as _, Limiter, Policy, RateLimitLayer, Registry, Rejection,
+    rate_limit,
+};
 use tower::ServiceExt as _;
 
 #[derive(Clone)]
@@ -138,6 +142,56 @@ mod names {
     }
 }
 
+/// Handlers whose keys are secrets.
+mod secret {
+    use ratelimit_axum::{ApiKey, rate_limit};
+
+    #[rate_limit("1/h", scope = "header", key = "header:x-api-key")]
+    pub(super) async fn header() {}
+
+    #[rate_limit("1/h", scope = "name", key = "api-key")]
+    pub(super) async fn name() {}
+
+    #[rate_limit("1/h", scope = "extractor", key = ApiKey)]
+    pub(super) async fn extractor() {}
+
+    #[rate_limit("9/h; 1/h by header:x-api-key", scope = "by")]
+    pub(super) async fn by() {}
+}
+
+/// Two handlers of one name in two functions.
+fn twins() -> Router<App> {
+    fn first() -> Router<App> {
+        #[rate_limit("1/h")]
+        async fn twin() {}
+        Router::new().route("/first", get(twin))
+    }
+    fn second() -> Router<App> {
+        #[rate_limit("1/h")]
+        async fn twin() {}
+        Router::new().route("/second", get(twin))
+    }
+    first().merge(second())
+}
+
+#[rate_limit("2/min")]
+async fn conditional(
+    method: Method,
+    #[cfg(any())] missing: Missing,
+    #[cfg(all())]
+    #[allow(unused_variables)]
+    uri: http::Uri,
+) -> String {
+    format!("{method} {uri}")
+}
+
+fn borrowing(rejection: &Rejection<'_>) -> impl IntoResponse {
+    (StatusCode::IM_A_TEAPOT, rejection.policy.name().to_owned())
+}
+
+#[rate_limit("1/h", scope = "teapot", on_denied = borrowing)]
+async fn teapot() {}
+
 fn app() -> Router {
     let peer = SocketAddr::from(([203, 0, 113, 7], 443));
     let login = Policy::parse("login", "10/min").expect("a policy");
@@ -153,6 +207,9 @@ fn app() -> Router {
         .route("/handler", post(names::handler))
         .route("/argument_0", post(names::argument_0))
         .route("/payload", post(names::payload))
+        .route("/conditional", get(conditional))
+        .route("/teapot", get(teapot))
+        .merge(twins())
         .with_state(App { name: "shop" })
         .layer(axum::Extension(Limiter::in_memory()))
         .layer(axum::Extension(Registry::from_policies([login])))
@@ -188,6 +245,7 @@ async fn handlers_of_all_shapes_are_limited() {
         ("POST /sixteen", "body", "body"),
         ("GET /generic/7", "", "7"),
         ("GET /sell/7", "", "7"),
+        ("GET /conditional", "", "GET /conditional"),
     ] {
         for (status, left) in [(200, "1"), (200, "0"), (429, "0")] {
             let (found, told, text) = asked(&app, request, body).await;
@@ -231,5 +289,96 @@ async fn items_of_the_application_keep_their_names_in_a_limited_handler() {
         }
         let (status, ..) = asked(&app, &request, "\"body\"").await;
         assert_eq!(status, StatusCode::IM_A_TEAPOT, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn no_key_of_a_handler_shows_a_secret() {
+    let limiter = Limiter::in_memory();
+    let app = Router::new()
+        .route("/header", get(secret::header))
+        .route("/name", get(secret::name))
+        .route("/extractor", get(secret::extractor))
+        .route("/by", get(secret::by))
+        .layer(axum::Extension(limiter.clone()))
+        .layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 443))));
+    for policy in ["header", "name", "extractor", "by"] {
+        for expected in [200, 429] {
+            let request = Request::builder().uri(format!("/{policy}"));
+            let request = request.header("x-api-key", "s3cr3t").body(Body::empty());
+            let response = app.clone().oneshot(request.expect("a request")).await;
+            assert_eq!(response.expect("infallible").status(), expected, "{policy}");
+        }
+        let worst = limiter.offenders(policy, 1);
+        assert!(worst[0].key.as_str().starts_with("sha256~"), "{worst:?}");
+    }
+}
+
+#[tokio::test]
+async fn handlers_of_one_name_have_separate_budgets() {
+    let app = app();
+    for path in ["/first", "/second"] {
+        for expected in [200, 429] {
+            let (status, ..) = asked(&app, &format!("GET {path}"), "").await;
+            assert_eq!(status.as_u16(), expected, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_denial_names_the_policy_as_metrics_do() {
+    let app = app();
+    let mut body = String::new();
+    for _ in 0..3 {
+        body = asked(&app, "GET /nothing", "").await.2;
+    }
+
+    assert!(
+        body.contains(r#""violated-policies":["handler::nothing"]"#),
+        "{body}"
+    );
+}
+
+#[tokio::test]
+async fn the_response_to_a_denied_request_may_be_of_a_type_that_borrows() {
+    let app = app();
+    asked(&app, "GET /teapot", "").await;
+    let (status, _, body) = asked(&app, "GET /teapot", "").await;
+    assert_eq!((status.as_u16(), body.as_str()), (418, "teapot"));
+
+    // In a layer the closure makes one type of all responses.
+    let layer = RateLimitLayer::per_client("1/h").expect("limits");
+    let layer = layer.on_denied(|rejection| borrowing(rejection).into_response());
+    let app = Router::new().route("/", get(async || {})).layer(layer);
+    let app = app.layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 443))));
+    asked(&app, "GET /", "").await;
+    assert_eq!(asked(&app, "GET /", "").await.0, StatusCode::IM_A_TEAPOT);
+}
+
+#[tokio::test]
+async fn the_body_of_a_request_without_its_key_has_the_reason() {
+    let layer = RateLimitLayer::per_client("1/h").expect("limits");
+    let by_key = Router::new()
+        .route("/", get(async || {}))
+        .layer(layer.clone().key_by(ApiKey));
+    let (status, _, body) = asked(&by_key, "GET /", "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(body.contains(r#""code":"missing_key""#), "{body}");
+
+    let either = layer.key_by(ApiKey.or(ClientKey::new()));
+    let either = Router::new().route("/", get(async || {})).layer(either);
+    let either = either.layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 443))));
+    assert_eq!(asked(&either, "GET /", "").await.0, StatusCode::OK);
+}
+
+/// A glob import of the crate leaves the paths of the standard library and of the `http` crate alone.
+mod glob {
+    #[expect(unused_imports, reason = "it must not change the paths below")]
+    use ratelimit_axum::*;
+
+    #[test]
+    fn paths_mean_the_same() {
+        assert_eq!(core::time::Duration::ZERO.as_secs(), 0);
+        assert_eq!(http::StatusCode::OK.as_u16(), 200);
     }
 }

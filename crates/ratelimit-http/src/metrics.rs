@@ -4,10 +4,16 @@
 use metrics::gauge;
 use metrics::{counter, describe_counter, describe_gauge};
 
+use crate::key::KeyError;
+
 /// Counter of requests that a rule blocks, by `policy`.
 ///
 /// Requests that a policy in shadow mode would have blocked have the label `shadow="true"` as well.
 pub const BLOCKED: &str = "rate_limiter_blocked_total";
+/// Counter of requests without a usable key, by `policy` and `reason`, such as `missing_key`.
+///
+/// Those that a policy in shadow mode let pass uncounted have the label `shadow="true"` as well.
+pub const WITHOUT_KEY: &str = "rate_limiter_without_key_total";
 /// Counter of policy file reloads, by `result`: `ok`, or `rejected` if the previous policies stay.
 pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
 /// Gauge of the files that are in force, by `files`: 1, or 0 while their newest version is rejected or cannot be read, and the
@@ -21,6 +27,10 @@ pub const CONFIG_OK: &str = "rate_limiter_config_ok";
 /// Call it once, after the recorder is installed, beside `ratelimit_core::metrics::describe`.
 pub fn describe() {
     describe_counter!(BLOCKED, "Requests that a rule blocks, by policy.");
+    describe_counter!(
+        WITHOUT_KEY,
+        "Requests without a usable key, by policy and reason."
+    );
     describe_counter!(POLICY_RELOADS, "Reloads of the policy file, by result.");
     describe_gauge!(
         CONFIG_OK,
@@ -37,6 +47,17 @@ pub(crate) fn count_blocked(policy: &str, is_enforced: bool) {
         counter!(BLOCKED, "policy" => policy, "shadow" => "true")
     };
     blocked.increment(1);
+}
+
+/// Counts a request without a usable key, which was rejected or, under a policy in shadow mode, let pass.
+pub(crate) fn count_without_key(policy: &str, error: KeyError, is_rejected: bool) {
+    let (policy, reason) = (policy.to_owned(), error.as_str());
+    let without = if is_rejected {
+        counter!(WITHOUT_KEY, "policy" => policy, "reason" => reason)
+    } else {
+        counter!(WITHOUT_KEY, "policy" => policy, "reason" => reason, "shadow" => "true")
+    };
+    without.increment(1);
 }
 
 /// Counts a policy file that was read again, and whether it is in force.

@@ -1,6 +1,6 @@
 //! Syntax that the parsers of this crate share: their error, tokens, trimming and percent-decoding.
 
-use std::{error, fmt};
+use std::{borrow::Cow, error, fmt};
 
 /// A text that does not have the syntax its type expects.
 ///
@@ -21,7 +21,7 @@ pub struct InvalidSyntax {
     /// The noun for the whole text, such as `rule`; `None` for the value of a field that has a name already.
     noun: Option<&'static str>,
     text: String,
-    expected: &'static str,
+    expected: Cow<'static, str>,
 }
 
 /// The expectation in place of a network of all addresses.
@@ -29,7 +29,11 @@ pub(crate) const SMALLER_NETWORK: &str = "a network smaller than the whole inter
 
 impl InvalidSyntax {
     /// The error for a `noun` that is written as `text`.
-    pub(crate) fn new(noun: &'static str, text: &str, expected: &'static str) -> InvalidSyntax {
+    pub(crate) fn new(
+        noun: &'static str,
+        text: &str,
+        expected: impl Into<Cow<'static, str>>,
+    ) -> InvalidSyntax {
         InvalidSyntax {
             noun: Some(noun),
             ..InvalidSyntax::value(text, expected)
@@ -37,11 +41,11 @@ impl InvalidSyntax {
     }
 
     /// The error for the value of a field, where the caller names the field.
-    pub(crate) fn value(text: &str, expected: &'static str) -> InvalidSyntax {
+    pub(crate) fn value(text: &str, expected: impl Into<Cow<'static, str>>) -> InvalidSyntax {
         InvalidSyntax {
             noun: None,
             text: text.to_owned(),
-            expected,
+            expected: expected.into(),
         }
     }
 
@@ -51,8 +55,8 @@ impl InvalidSyntax {
     }
 
     /// A phrase for the expected syntax, such as `a prefix from 1 to 32`.
-    pub fn expected(&self) -> &'static str {
-        self.expected
+    pub fn expected(&self) -> &str {
+        &self.expected
     }
 
     /// Whether the text is a network of all addresses, such as `0.0.0.0/0`.

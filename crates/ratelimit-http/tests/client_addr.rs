@@ -237,6 +237,21 @@ fn append(lines: &mut Lines, name: &'static str, element: &str, joined: bool) {
     }
 }
 
+/// The network of an address, without bits after the prefix.
+fn written(addr: IpAddr, prefix: u8) -> String {
+    let network: IpAddr = match addr {
+        IpAddr::V4(v4) => {
+            let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+            Ipv4Addr::from_bits(v4.to_bits() & !host).into()
+        }
+        IpAddr::V6(v6) => {
+            let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+            Ipv6Addr::from_bits(v6.to_bits() & !host).into()
+        }
+    };
+    format!("{network}/{prefix}")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -355,7 +370,7 @@ proptest! {
     fn a_network_holds_what_shares_its_prefix((network, addr) in neighbours(), prefix in 1..=128_u8) {
         let network = network.to_canonical();
         let prefix = if network.is_ipv4() { prefix.div_ceil(4) } else { prefix };
-        let proxies = TrustedProxies::parse([format!("{network}/{prefix}")]).expect("a network");
+        let proxies = TrustedProxies::parse([written(network, prefix)]).expect("a network");
 
         let holds = shared_bits(network, addr).is_some_and(|bits| bits >= u32::from(prefix));
         prop_assert_eq!(proxies.contains(addr), holds);
@@ -364,7 +379,7 @@ proptest! {
     #[test]
     fn a_network_ends_exactly_at_its_prefix(bits in any::<u128>(), prefix in 1..128_u8) {
         let addr = |bits| IpAddr::V6(Ipv6Addr::from_bits(bits));
-        let proxies = TrustedProxies::parse([format!("{}/{prefix}", addr(bits))]).expect("a network");
+        let proxies = TrustedProxies::parse([written(addr(bits), prefix)]).expect("a network");
 
         prop_assert!(proxies.contains(addr(bits ^ 1 << (127 - prefix))));
         prop_assert!(!proxies.contains(addr(bits ^ 1 << (128 - prefix))));
@@ -375,7 +390,7 @@ proptest! {
         networks in vec((0..64_u32, 20..=32_u8), 0..8),
         low in 0..0x4000_u32,
     ) {
-        let entry = |(at, prefix): &(u32, u8)| format!("{}/{prefix}", Ipv4Addr::from_bits(0xc000_0000 | at << 8));
+        let entry = |(at, prefix): &(u32, u8)| written(Ipv4Addr::from_bits(0xc000_0000 | at << 8).into(), *prefix);
         let addr = IpAddr::V4(Ipv4Addr::from_bits(0xc000_0000 | low));
 
         let all = TrustedProxies::parse(networks.iter().map(entry)).expect("networks");

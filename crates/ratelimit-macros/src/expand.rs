@@ -15,7 +15,7 @@ use crate::{
     options::{Cost, Key, Options},
 };
 
-/// The items of a handler: the static `__RATELIMIT_LIMIT` and, for a named policy, its declaration.
+/// The items of a handler: the static `__RATELIMIT_LIMIT` and, unless it has a scope, its declaration.
 ///
 /// `private` is the adapter's private module, `request` its request type.
 fn limit(
@@ -24,44 +24,59 @@ fn limit(
     private: &TokenStream,
     request: &TokenStream,
 ) -> TokenStream {
-    let value = value(options, handler, private, request);
+    let value = value(options, private, request);
     let limit = quote!(static __RATELIMIT_LIMIT: #private::HandlerLimit = #value;);
-    let Some(policy) = &options.policy else {
-        return limit;
-    };
     let path = path(handler);
+    let declared = match (&options.policy, &options.scope) {
+        (Some(policy), _) => quote! {
+            const __RATELIMIT_DECLARED: #private::DeclaredPolicy = #private::DeclaredPolicy {
+                file: ::core::file!(),
+                line: ::core::line!(),
+                handler: #path,
+                policy: #policy,
+            };
+        },
+        (None, Some(_)) => return limit,
+        (None, None) => quote! {
+            const __RATELIMIT_DECLARED: #private::DeclaredHandler = #private::DeclaredHandler {
+                path: #path,
+                file: ::core::file!(),
+                line: ::core::line!(),
+                column: ::core::column!(),
+            };
+        },
+    };
     quote! {
-        const __RATELIMIT_DECLARED: #private::DeclaredPolicy = #private::DeclaredPolicy {
-            file: ::core::file!(),
-            line: ::core::line!(),
-            handler: #path,
-            policy: #policy,
-        };
+        #declared
         #private::inventory::submit! { __RATELIMIT_DECLARED }
         #limit
     }
 }
 
 /// The expression of the handler's `HandlerLimit`.
-fn value(
-    options: &Options,
-    handler: &Handler,
-    private: &TokenStream,
-    request: &TokenStream,
-) -> TokenStream {
+fn value(options: &Options, private: &TokenStream, request: &TokenStream) -> TokenStream {
     let mut limit = match (&options.limits, &options.scope) {
         (Some(limits), Some(scope)) => quote!(#private::HandlerLimit::text(#scope, #limits)),
         (Some(limits), ..) => {
-            let path = path(handler);
-            quote!(#private::HandlerLimit::text(#path, #limits))
+            quote!(#private::HandlerLimit::of_handler(__RATELIMIT_DECLARED, #limits))
         }
         (None, ..) => quote!(#private::HandlerLimit::named(__RATELIMIT_DECLARED)),
     };
     match &options.key {
         None | Some(Key::Client) => {}
         Some(Key::Header(name)) => limit.extend(quote!(.key(#private::HandlerKey::Header(#name)))),
-        Some(Key::Function(path)) => {
-            limit.extend(quote!(.key(#private::HandlerKey::Function(#path))));
+        Some(Key::Api) => limit.extend(quote!(.key(#private::HandlerKey::ApiKey))),
+        // A function or an extractor: the trait has both.
+        Some(Key::Extractor(path)) => limit.extend(quote!(.key(#private::HandlerKey::Function({
+            fn __ratelimit_key(
+                __ratelimit_request: &#request,
+            ) -> ::core::result::Result<#private::Key, #private::KeyError> {
+                #private::KeyExtractor::extract(&#path, __ratelimit_request)
+            }
+            __ratelimit_key
+        })))),
+        Some(Key::Closure(closure)) => {
+            limit.extend(quote!(.key(#private::HandlerKey::Function(#closure))));
         }
     }
     match &options.cost {
@@ -93,6 +108,16 @@ fn value(
         limit.extend(quote!(.failure_mode(#private::FailureMode::#mode)));
     }
     if let Some(response) = &options.on_denied {
+        // The closure around a path makes one type of all responses: that of `-> impl IntoResponse` has lifetimes.
+        let response = match response {
+            Expr::Path(path) => quote!(
+                |__ratelimit_rejection: &#private::Rejection<'_>| #private::into_response(
+                    #path(__ratelimit_rejection),
+                    __ratelimit_rejection,
+                )
+            ),
+            other => quote!(#other),
+        };
         limit.extend(quote!(.on_denied({
             fn __ratelimit_denied(
                 __ratelimit_rejection: &#private::HandlerRejection<'_>,

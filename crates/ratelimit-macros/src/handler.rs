@@ -13,6 +13,51 @@ const ROUTES: [&str; 11] = [
     "routes",
 ];
 
+/// A handler in two versions, with and without a parameter that has `#[cfg(condition)]`.
+///
+/// The compiler evaluates the conditions of parameters after attribute macros, and an expansion cannot repeat them at
+/// all places where it names the argument.
+pub(crate) struct ConditionalHandler {
+    pub(crate) condition: TokenStream,
+    pub(crate) with: ItemFn,
+    pub(crate) without: ItemFn,
+}
+
+impl ConditionalHandler {
+    /// The versions by the first parameter with a condition; `None` if no parameter has one.
+    pub(crate) fn parse(item: TokenStream) -> Option<ConditionalHandler> {
+        let mut with: ItemFn = parse2(item).ok()?;
+        let attributes_of = |argument: &mut FnArg| match argument {
+            FnArg::Typed(argument) => std::mem::take(&mut argument.attrs),
+            FnArg::Receiver(_) => Vec::new(),
+        };
+        for index in 0..with.sig.inputs.len() {
+            let (conditions, others): (Vec<_>, Vec<_>) = attributes_of(&mut with.sig.inputs[index])
+                .into_iter()
+                .partition(|attribute| attribute.path().is_ident("cfg"));
+            if let FnArg::Typed(argument) = &mut with.sig.inputs[index] {
+                argument.attrs = others;
+            }
+            if conditions.is_empty() {
+                continue;
+            }
+            let conditions = conditions.iter().map(|cfg| &cfg.meta);
+            let conditions = conditions.filter_map(|meta| Some(&meta.require_list().ok()?.tokens));
+            let condition = quote!(all(#(#conditions),*));
+            let mut without = with.clone();
+            let inputs = std::mem::take(&mut without.sig.inputs).into_iter();
+            let kept = inputs.enumerate().filter(|(other, _)| *other != index);
+            without.sig.inputs = kept.map(|(_, argument)| argument).collect();
+            return Some(ConditionalHandler {
+                condition,
+                with,
+                without,
+            });
+        }
+        None
+    }
+}
+
 /// The parts of a handler function.
 pub(crate) struct Handler {
     /// The function as it was written, without [`outer_attributes`](Self::outer_attributes).

@@ -19,10 +19,11 @@ mod handler;
 mod options;
 
 use proc_macro::TokenStream;
+use quote::quote;
 
 use crate::{
     expand::{actix, axum},
-    handler::Handler,
+    handler::{ConditionalHandler, Handler},
     options::Options,
 };
 
@@ -37,7 +38,12 @@ use crate::{
 #[doc(alias = "decorator")]
 #[proc_macro_attribute]
 pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
-    expanded(options, item, axum::expand)
+    expanded(
+        options,
+        item,
+        &quote!(::ratelimit_axum::rate_limit),
+        axum::expand,
+    )
 }
 
 /// Limits the requests to a handler of actix-web.
@@ -51,14 +57,39 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 #[doc(alias = "decorator")]
 #[proc_macro_attribute]
 pub fn rate_limit_actix(options: TokenStream, item: TokenStream) -> TokenStream {
-    expanded(options, item, actix::expand)
+    expanded(
+        options,
+        item,
+        &quote!(::ratelimit_actix::rate_limit),
+        actix::expand,
+    )
 }
 
+/// The expansion of the attribute, whose path is `attribute`.
 fn expanded(
     options: TokenStream,
     item: TokenStream,
+    attribute: &proc_macro2::TokenStream,
     expand: fn(&Options, &Handler) -> syn::Result<proc_macro2::TokenStream>,
 ) -> TokenStream {
+    if let Some(handler) = ConditionalHandler::parse(item.clone().into()) {
+        let ConditionalHandler {
+            condition,
+            with,
+            without,
+        } = handler;
+        let options = proc_macro2::TokenStream::from(options);
+        let versions = quote! {
+            #[cfg(#condition)]
+            #[#attribute(#options)]
+            #with
+
+            #[cfg(not(#condition))]
+            #[#attribute(#options)]
+            #without
+        };
+        return versions.into();
+    }
     let expansion = Options::parse(options.into()).and_then(|options| {
         let handler = Handler::parse(item.into())?;
         expand(&options, &handler)

@@ -79,8 +79,11 @@ pub(crate) enum Cost {
 /// The key by which requests are counted.
 pub(crate) enum Key {
     Client,
+    Api,
     Header(String),
-    Function(Expr),
+    /// The path of a function or of an extractor such as `ApiKey`.
+    Extractor(Expr),
+    Closure(Expr),
 }
 
 impl Options {
@@ -298,18 +301,21 @@ impl Key {
                 lit: Lit::Str(text),
                 ..
             }) => text.value(),
-            Expr::Path(_) | Expr::Closure(_) => return Ok(Key::Function(value)),
+            Expr::Path(_) => return Ok(Key::Extractor(value)),
+            Expr::Closure(_) => return Ok(Key::Closure(value)),
             other => return Err(Error::new(other.span(), Key::HOW)),
         };
         let header = text.strip_prefix("header:").map(str::trim);
         match header {
             _ if text == "ip" => Ok(Key::Client),
+            _ if text == "api-key" => Ok(Key::Api),
             Some(name) if is_token(name) => Ok(Key::Header(name.to_ascii_lowercase())),
             _ => Err(Error::new(value.span(), Key::HOW)),
         }
     }
 
-    const HOW: &str = "a key is \"ip\", \"header:x-api-key\" or the path of a function";
+    const HOW: &str = "a key is \"ip\", \"api-key\", \"header:x-tenant\", an extractor such as ApiKey, or the path of \
+        a function";
 }
 
 /// Reads a text as the variant that has this name.

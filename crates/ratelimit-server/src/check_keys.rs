@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use ratelimit_core::{Key, KeySet, Policy};
 use ratelimit_http::{
     client_ip::{ClientIpResolver, HeaderLines, parse_address},
-    key::{ExplicitKey, HeaderKey, KeyError},
+    key::{ExplicitKey, HeaderKey, KeyError, is_credential},
 };
 
 use crate::{
@@ -20,6 +20,8 @@ use crate::{
 const GLOBAL: &str = "global";
 const IP: &str = "ip";
 const HEADER: &str = "header:";
+/// The beginning of a key that is a digest.
+const DIGEST: &str = "sha256~";
 /// The tag of the own keys of checks.
 const OWN: &str = "key:";
 
@@ -165,6 +167,13 @@ fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
         return Ok(address_key(&rules.client, address));
     }
     check_pattern(rules, &format!("keys.{name}"), text)?;
+    // Lists of offenders show a secret by its digest, which names the key again.
+    if has_hashed_keys(name)
+        && text.starts_with(DIGEST)
+        && let Ok(key) = Key::from_printed(text)
+    {
+        return Ok(key);
+    }
     match name.strip_prefix(HEADER) {
         Some(header) => {
             let header = HeaderKey::new(header.to_ascii_lowercase());
@@ -194,9 +203,22 @@ fn address_key(resolver: &ClientIpResolver, address: IpAddr) -> Key {
     }
 }
 
+/// Whether the keys of limits `by NAME` are digests, because the name is that of a credential.
+fn has_hashed_keys(name: &str) -> bool {
+    is_credential(name.strip_prefix(HEADER).unwrap_or(name))
+}
+
 fn tagged(name: &str, text: &str) -> Result<Key, ApiError> {
+    let make = |tag: &str, value: &[u8]| {
+        if is_credential(name) {
+            Key::hashed(tag, value)
+        } else {
+            Key::tagged(tag, value)
+        }
+    };
     // A name may have letters that a tag cannot have.
-    let key = Key::tagged(name, text).or_else(|_| Key::tagged("named", format!("{name}:{text}")));
+    let key =
+        make(name, text.as_bytes()).or_else(|_| make("named", format!("{name}:{text}").as_bytes()));
     match key {
         Ok(key) if !text.is_empty() => Ok(key),
         _ => Err(ApiError::bad_request(format!("keys.{name} is empty"))),
@@ -210,7 +232,7 @@ pub(crate) fn named_key(text: &str) -> Result<Key, ApiError> {
     if let Some(key) = text.strip_prefix("ip:").and_then(network_key) {
         return Ok(key);
     }
-    if let Some(digest) = text.strip_prefix("sha256~") {
+    if let Some(digest) = text.strip_prefix(DIGEST) {
         if let Ok(key) = Key::from_printed(text) {
             return Ok(key);
         }
@@ -250,8 +272,13 @@ pub(crate) fn key_text(key: &Key) -> String {
 
 /// The name of the limits `by NAME` of `policy` that count by `key`, or `None` for the own key of a check.
 ///
-/// A check whose own key is an address and a limit `by ip` have equal keys: then it is `ip`.
+/// - A check whose own key is an address and a limit `by ip` have equal keys: then it is `ip`.
+/// - A digest belongs to the first name of a credential, if there is one. It could also be an own key of more than 200
+///   bytes.
 pub(crate) fn name_of_key<'a>(policy: &'a Policy, key: &Key) -> Option<&'a str> {
+    if key.as_str().starts_with(DIGEST) {
+        return policy.key_names().find(|name| has_hashed_keys(name));
+    }
     let begins_key = |name: &&str| {
         let begin = key_prefix(name);
         begin.is_some_and(|begin| begin != OWN && key.as_str().starts_with(&begin))
@@ -268,7 +295,7 @@ fn key_prefix(name: &str) -> Option<String> {
     if let Some(header) = name.strip_prefix(HEADER) {
         return Some(format!("{HEADER}{}:", header.to_ascii_lowercase()));
     }
-    let key = tagged(name, "x").ok()?;
+    let key = tagged(name, "x").ok().filter(|_| !has_hashed_keys(name))?;
     key.as_str().strip_suffix('x').map(str::to_owned)
 }
 
@@ -294,6 +321,26 @@ mod tests {
             assert_eq!(named_key(&shown).unwrap(), key, "{shown}");
         }
         assert_eq!(key_text(&Key::new("user:123").unwrap()), "user:123");
+    }
+
+    #[test]
+    fn a_credential_is_a_key_by_its_digest_which_names_it_again() {
+        let rules = Rules::default();
+        let policy = Policy::parse("p", "9/h; 1/h by header:X-Api-Key; 1/h by token").unwrap();
+        for name in ["header:X-Api-Key", "token"] {
+            let key = given_key(&rules, name, "s3cr3t").unwrap();
+            let shown = key_text(&key);
+
+            assert!(shown.starts_with("sha256~"), "{shown}");
+            assert_eq!(given_key(&rules, name, &shown).unwrap(), key);
+            assert_eq!(name_of_key(&policy, &key), Some("header:X-Api-Key"));
+        }
+        let header = HeaderKey::new("x-api-key".to_owned());
+        let header = header.extract_key([&b"s3cr3t"[..]].into_iter()).unwrap();
+        assert_eq!(
+            given_key(&rules, "header:X-Api-Key", "s3cr3t").unwrap(),
+            header
+        );
     }
 
     #[test]

@@ -130,6 +130,35 @@ fn secrets_are_keys_by_their_digest() {
 }
 
 #[test]
+fn values_of_credentials_are_keys_by_their_digest() {
+    let header = |name| HeaderKey::new(HeaderName::from_static(name));
+    let of = |key: Result<String, KeyError>| key.expect("a key");
+    let send = |name: &'static str| request().header(name, "s3cr3t");
+    let uri = || request().uri("/reset/s3cr3t?access_token=s3cr3t");
+    let client =
+        || ClientKey::new().explicit_header(HeaderName::from_static("x-api-key"), |_| true);
+
+    let keys = [
+        of(key(&header("authorization"), send("authorization"))),
+        of(key(&header("x-api-key"), send("x-api-key"))),
+        of(key(&QueryKey::new("access_token", |_| true), uri())),
+        of(key(&PathKey::new("/reset/{token}", "token"), uri())),
+        of(key(&client(), send("x-api-key"))),
+        of(key(
+            &client().explicit_query("access_token", |_| true),
+            uri(),
+        )),
+    ];
+
+    for (index, key) in keys.iter().enumerate() {
+        assert!(key.starts_with("sha256~"), "{index}: {key}");
+    }
+    assert_ne!(keys[0], keys[1]);
+    // One client, whether the key came in the header or in the query.
+    assert_eq!(keys[4], keys[5]);
+}
+
+#[test]
 fn a_query_parameter_that_fails_its_validator_is_invalid() {
     let plan = QueryKey::new("plan", |plan| ["free", "paid"].contains(&plan));
     let of = |uri: &str| key(&plan, request().uri(uri));

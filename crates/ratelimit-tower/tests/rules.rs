@@ -16,7 +16,7 @@ struct User(u64);
 
 fn request() -> http::request::Builder {
     Request::builder()
-        .uri("/teams/red?app=shop")
+        .uri("/teams/red?app=shop&token=s3cr3t")
         .header("x-tenant", "acme")
         .header("x-api-key", "s3cr3t")
         .header("cookie", "session=s3cr3t")
@@ -60,6 +60,10 @@ async fn a_secret_matches_the_digest_that_the_extractor_makes() {
     let cookie = || CookieKey::new("session");
     assert_matched(|| ApiKey, "secret:api-key:s3cr3t").await;
     assert_matched(cookie, "secret:cookie:session:s3cr3t").await;
+    let header = || HeaderKey::new(HeaderName::from_static("x-api-key"));
+    assert_matched(header, "secret:header:x-api-key:s3cr3t").await;
+    let query = || QueryKey::new("token", |_| true);
+    assert_matched(query, "secret:query:token:s3cr3t").await;
 }
 
 #[tokio::test]

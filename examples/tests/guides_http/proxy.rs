@@ -1,7 +1,7 @@
 //! docs/guides/proxy.md: real proxies, and clients that forge headers.
 
 use axum::{Router, routing::get};
-use ratelimit_axum::{ClientKey, RateLimitLayer, http::client_ip::ClientIpResolver};
+use ratelimit_axum::{ClientKey, RateLimitLayer, ratelimit_http::client_ip::ClientIpResolver};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

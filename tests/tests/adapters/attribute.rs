@@ -69,9 +69,17 @@ async fn a_handler_has_its_own_budget_and_tells_what_is_left() {
         assert_eq!(numbers.collect::<Vec<_>>(), expected, "{framework:?}");
         told.push(answers);
     }
-    let [axum, actix] = [&told[0], &told[1]];
+    let [mut axum, mut actix] = <[Vec<Answer>; 2]>::try_from(told).expect("both frameworks");
+    for (answers, module) in [(&mut axum, "of_axum"), (&mut actix, "of_actix")] {
+        let name = format!("adapters::attribute::{module}::plain");
+        let told = format!("\"violated-policies\":[\"{name}\"]");
+        assert!(answers[2].body.contains(&told), "{}", answers[2].body);
+        answers[2].body = answers[2].body.replace(module, "of_both");
+        answers[2]
+            .fields
+            .retain(|field| !field.starts_with("content-length: "));
+    }
     assert_eq!(axum, actix);
-    assert!(axum[2].body.contains("\"violated-policies\":[\"plain\"]"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! The response of a denial, for the client, and its log line, for the operator.
 
 use axum::{Extension, Router, routing::get};
+use ratelimit_axum::{ApiKey, RateLimitLayer};
 use ratelimit_core::{Limiter, MemoryStore};
 
 use crate::{
@@ -43,10 +44,13 @@ fn router() -> Router {
 }
 
 #[tokio::test]
-async fn the_body_names_the_handler_or_its_scope_and_no_module() {
+async fn the_body_names_the_handler_with_its_module_or_its_scope() {
     let server = serve_axum(router()).await;
 
-    for (path, name) in [("/below", "below"), ("/scoped", "checkout")] {
+    for (path, name) in [
+        ("/below", "adapters::denials::module::below"),
+        ("/scoped", "checkout"),
+    ] {
         assert_eq!(client::get(server, path).await.status, 200, "{path}");
         let denied = client::get(server, path).await;
         let told = format!("\"violated-policies\":[\"{name}\"]");
@@ -60,10 +64,53 @@ async fn the_header_fields_name_the_handler_as_the_body_does() {
 
     let answer = client::get(server, "/described").await;
 
-    let described = "\"described\";q=1;w=3600";
+    let described = "\"adapters::denials::module::described\";q=1;w=3600";
     assert_eq!(answer.field("ratelimit-policy"), Some(described));
     let report = answer.field("ratelimit").expect("a report");
-    assert!(report.starts_with("\"described\";r=0"), "{report}");
+    assert!(
+        report.starts_with("\"adapters::denials::module::described\";r=0"),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+async fn requests_without_their_key_cause_one_warning() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let layer = RateLimitLayer::per_client("1/h")
+        .expect("limits")
+        .key_by(ApiKey);
+    let server = serve_axum(Router::new().route("/", get(async || {})).layer(layer)).await;
+
+    for _ in 0..5 {
+        let rejected = client::get(server, "/").await;
+        assert_eq!(rejected.status, 400);
+        assert!(
+            rejected.body.contains("\"code\":\"missing_key\""),
+            "{}",
+            rejected.body
+        );
+    }
+
+    assert_eq!(log.holding("requests without a usable key"), 1);
+    assert_eq!(log.holding("missing_key"), 1);
+}
+
+#[test]
+fn a_limiter_in_memory_that_is_made_for_each_request_is_a_warning() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shared = Limiter::in_memory();
+
+    for _ in 0..1_000 {
+        let policy = policy("1/h");
+        let _layer = RateLimitLayer::new(shared.clone(), policy);
+    }
+    assert_eq!(log.holding("never denies"), 0);
+    for _ in 0..2_000 {
+        let _layer = RateLimitLayer::per_client("1/h").expect("limits");
+    }
+    assert_eq!(log.holding("never denies"), 1);
 }
 
 #[tokio::test]

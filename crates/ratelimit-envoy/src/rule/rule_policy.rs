@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ratelimit_core::{Algorithm, Key, KeySet, Limit, Policy};
 use ratelimit_http::{
+    key::is_credential,
     policy::HttpPolicy,
     policy_file::{DiagnosticCode, Diagnostics},
 };
@@ -27,6 +28,7 @@ const LOG_HEADROOM: u32 = 100;
 /// A policy, and the entries of a descriptor that its limits count by.
 ///
 /// - A limit `by NAME` counts by the entry of that key.
+/// - The value of an entry whose key is the name of a [credential](is_credential) is hashed.
 /// - The other limits count by the entries without a fixed value that no limit counts by. One such entry is the plain
 ///   key of its value, as in other calls of this project. Several are joined.
 /// - If all entries without a fixed value are named by a limit, they are the key; without any, all entries are.
@@ -65,7 +67,7 @@ impl RulePolicy {
         });
         let named: Vec<(String, Option<usize>)> = named.collect();
         let key = key_entries(entries, &named);
-        report_unmatched_tenants(&charge, key.len(), line, diagnostics);
+        report_unmatched_tenants(&charge, &key, entries, line, diagnostics);
         let is_log = |limit: &Limit| limit.algorithm() == Algorithm::SlidingWindowLog;
         let has_log = with_tiers(&charge).any(|tier| tier.limits().iter().any(is_log));
         let max_headroom = if has_log { LOG_HEADROOM } else { MAX_HEADROOM };
@@ -87,6 +89,7 @@ impl RulePolicy {
             .filter_map(|index| entries.get(*index).cloned())
             .collect();
         let key = match &*own {
+            [entry] if is_credential(&entry.key) => Key::hashed("key", &entry.value).ok(),
             [entry] => Key::new(&entry.value).ok(),
             several => budget_key(several, &[]),
         };
@@ -163,10 +166,17 @@ fn key_entries(entries: &[EntryConfig], named: &[(String, Option<usize>)]) -> Ve
 
 /// The key of a limit `by NAME`. It is the key that other calls give under this name.
 fn named_key(name: &str, value: &[u8]) -> Key {
-    let key = Key::tagged(name, value).or_else(|_| {
+    let make = |tag: &str, value: &[u8]| {
+        if is_credential(name) {
+            Key::hashed(tag, value)
+        } else {
+            Key::tagged(tag, value)
+        }
+    };
+    let key = make(name, value).or_else(|_| {
         // A name may have letters that a tag cannot have.
         let text = [name.as_bytes(), b":", value].concat();
-        Key::tagged("named", text)
+        make("named", &text)
     });
     match key {
         Ok(key) if !value.is_empty() => key,
@@ -218,15 +228,32 @@ fn report_ignored(policy: &HttpPolicy, line: usize, diagnostics: &mut Diagnostic
     }
 }
 
-/// Reports tenants of a rule whose key is made of several entries.
+/// Reports tenants of a rule whose key is made of several entries, or of a hashed one.
 fn report_unmatched_tenants(
     policy: &Policy,
-    key_entries: usize,
+    key: &[usize],
+    entries: &[EntryConfig],
     line: usize,
     diagnostics: &mut Diagnostics,
 ) {
-    if key_entries > 1 && policy.tier_members().next().is_some() {
-        let message = "no tenant has a key of several entries: give all but one a fixed value, or a limit by it";
+    let mut tenants = policy.tier_members();
+    let message = match key {
+        [index] if is_credential(&entries[*index].key) => {
+            let is_plain = |tenant: &Key| !tenant.as_str().starts_with("sha256~");
+            let key = &entries[*index].key;
+            tenants.any(is_plain).then(|| {
+                format!(
+                    "the values of {key} are hashed, because the name is that of a credential: write a tenant as \
+                     secret:key:VALUE"
+                )
+            })
+        }
+        [_] => None,
+        _ => tenants.next().map(|_| {
+            "no tenant has a key of several entries: give all but one a fixed value, or a limit by it".to_owned()
+        }),
+    };
+    if let Some(message) = message {
         diagnostics.add(DiagnosticCode::UnmatchedKey, line, message);
     }
 }

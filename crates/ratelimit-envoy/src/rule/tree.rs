@@ -3,6 +3,7 @@
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use ratelimit_core::Key;
+use ratelimit_http::key::is_credential;
 
 use crate::{
     proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry,
@@ -195,7 +196,8 @@ impl KeyPattern {
     }
 }
 
-/// The key of a budget: each entry's key and value, or the pattern that its values share.
+/// The key of a budget: each entry's key and value, or the pattern that its values share. The value of a
+/// [credential](is_credential) is hashed.
 ///
 /// Different entries have different keys, whatever bytes they contain. `None` without entries.
 pub(crate) fn budget_key(entries: &[Entry], path: &[&RuleNode]) -> Option<Key> {
@@ -206,10 +208,33 @@ pub(crate) fn budget_key(entries: &[Entry], path: &[&RuleNode]) -> Option<Key> {
         let key = Key::tagged("k", &entry.key).or_else(|_| Key::tagged("empty", "key"));
         let value = match shared {
             Some(pattern) => Key::tagged("pattern", pattern),
+            None if is_credential(&entry.key) => Key::hashed("v", &entry.value),
             None => Key::tagged("v", &entry.value),
         };
         // An entry without a value has one part: the next part is then a key, which no value is.
         [key.ok(), value.ok()].into_iter().flatten()
     });
     parts.reduce(|whole, part| whole.join(&part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_a_credential_is_a_digest_in_the_key() {
+        let key = |key: &'static str| {
+            let entry = Entry {
+                key: key.into(),
+                value: "s3cr3t".into(),
+            };
+            budget_key(&[entry], &[]).expect("an entry").to_string()
+        };
+
+        assert_eq!(key("tenant"), "k:tenant/v:s3cr3t");
+        for credential in ["api_key", "Authorization", "x-session-id"] {
+            assert!(!key(credential).contains("s3cr3t"), "{credential}");
+        }
+        assert_ne!(key("api_key"), key("authorization"));
+    }
 }

@@ -1,18 +1,23 @@
 //! CIDR blocks.
 
 use std::{
+    borrow::Cow,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
 
-use crate::syntax::{InvalidSyntax, SMALLER_NETWORK};
+use crate::{
+    client_ip::parse::client_address,
+    syntax::{InvalidSyntax, SMALLER_NETWORK},
+};
 
 /// A CIDR block: one address (`10.0.0.1`) or a network (`10.0.0.0/8`, `fd00::/8`).
 ///
 /// - Spaces around the text are trimmed.
-/// - Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`.
-/// - An IPv4-mapped network is the IPv4 network that it maps: `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
+/// - Bits after the prefix are an error that shows the network: `10.1.2.3/8` is `10.0.0.0/8` or a typing error.
+/// - An IPv4-mapped network is the IPv4 network that it maps: `::ffff:10.0.0.0/104` is `10.0.0.0/8`. So is one of NAT64, such as
+///   `64:ff9b::198.51.100.0/120`: its clients are counted by their IPv4 addresses.
 /// - A network of all addresses, such as `0.0.0.0/0`, is rejected. In a list of trusted proxies or
 ///   exempt clients it is almost always a mistake.
 ///
@@ -38,9 +43,9 @@ pub(crate) enum Span {
 }
 
 impl Cidr {
-    /// Whether `addr` is in this block. An IPv4-mapped address is compared as IPv4.
+    /// Whether `addr` is in this block. An IPv4-mapped address, and one of NAT64 (`64:ff9b::/96`), is compared as IPv4.
     pub fn contains(&self, addr: IpAddr) -> bool {
-        match (self.0, addr.to_canonical()) {
+        match (self.0, client_address(addr)) {
             (Span::V4(first, last), IpAddr::V4(v4)) => (first..=last).contains(&v4.to_bits()),
             (Span::V6(first, last), IpAddr::V6(v6)) => (first..=last).contains(&v6.to_bits()),
             _ => false,
@@ -104,7 +109,7 @@ impl Cidr {
 impl From<IpAddr> for Cidr {
     /// The block of this one address.
     fn from(addr: IpAddr) -> Cidr {
-        Cidr(match addr.to_canonical() {
+        Cidr(match client_address(addr) {
             IpAddr::V4(v4) => Span::V4(v4.to_bits(), v4.to_bits()),
             IpAddr::V6(v6) => Span::V6(v6.to_bits(), v6.to_bits()),
         })
@@ -118,11 +123,27 @@ impl FromStr for Cidr {
     ///
     /// # Errors
     ///
-    /// [`InvalidSyntax`] if `text` is neither, if the prefix is longer than an address, or if the
-    /// block contains all addresses ([`InvalidSyntax::is_everyone`]).
+    /// [`InvalidSyntax`] if `text` is neither, if the prefix is longer than an address, if the address has bits
+    /// after the prefix, or if the block contains all addresses ([`InvalidSyntax::is_everyone`]).
     fn from_str(text: &str) -> Result<Cidr, InvalidSyntax> {
         let invalid = |expected| InvalidSyntax::new("network", text, expected);
-        span(text).map(Cidr).map_err(invalid)
+        let span = span(text).map_err(invalid)?;
+        let ends = match span {
+            Span::V6(first, last) => {
+                [first, last].map(|end| client_address(IpAddr::V6(end.into())))
+            }
+            Span::V4(..) => return Ok(Cidr(span)),
+        };
+        match ends {
+            [
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V4(Ipv4Addr::BROADCAST),
+            ] => Err(invalid(SMALLER_NETWORK.into())),
+            [IpAddr::V4(first), IpAddr::V4(last)] => {
+                Ok(Cidr(Span::V4(first.to_bits(), last.to_bits())))
+            }
+            _ => Ok(Cidr(span)),
+        }
     }
 }
 
@@ -149,7 +170,7 @@ impl fmt::Display for Cidr {
 const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
 
 /// Reads an address or a network; the error says what is expected in place of `text`.
-pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
+pub(crate) fn span(text: &str) -> Result<Span, Cow<'static, str>> {
     // A list such as "10.0.0.0/8, fd00::/8" is often split at its commas alone.
     let text = text.trim_ascii();
     let (addr, prefix) = match text.split_once('/') {
@@ -169,8 +190,8 @@ pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
 
     match (addr, addr.to_canonical()) {
         // A mapped network with a prefix of at most 96 contains all of IPv4.
-        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(SMALLER_NETWORK),
-        (_, _) if prefix == 0 => Err(SMALLER_NETWORK),
+        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(SMALLER_NETWORK.into()),
+        (_, _) if prefix == 0 => Err(SMALLER_NETWORK.into()),
         (written, IpAddr::V4(v4)) => {
             let prefix = if written.is_ipv6() {
                 prefix - 96
@@ -178,13 +199,29 @@ pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
                 prefix
             };
             let rest = u32::MAX.checked_shr(prefix).unwrap_or(0);
-            Ok(Span::V4(v4.to_bits() & !rest, v4.to_bits() | rest))
+            let span = Span::V4(v4.to_bits() & !rest, v4.to_bits() | rest);
+            without_host_bits(span, v4.to_bits() & rest != 0, v4.into())
         }
         (_, IpAddr::V6(v6)) => {
             let rest = u128::MAX.checked_shr(prefix).unwrap_or(0);
-            Ok(Span::V6(v6.to_bits() & !rest, v6.to_bits() | rest))
+            let span = Span::V6(v6.to_bits() & !rest, v6.to_bits() | rest);
+            without_host_bits(span, v6.to_bits() & rest != 0, v6.into())
         }
     }
+}
+
+/// The network, unless the address of its text has bits after the prefix. `10.0.0.5/8` can be meant as the network
+/// or as the address, and a wrong guess trusts, exempts or blocks the clients of all the others.
+fn without_host_bits(
+    network: Span,
+    has_host_bits: bool,
+    addr: IpAddr,
+) -> Result<Span, Cow<'static, str>> {
+    if has_host_bits {
+        let network = Cidr(network);
+        return Err(format!("the network {network} or the address {addr}").into());
+    }
+    Ok(network)
 }
 
 /// Parses a decimal number. `u32::from_str` also accepts `+8` and `08`, which are typing errors here.
@@ -197,6 +234,7 @@ fn number(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_ip::TrustedProxies;
 
     fn network(text: &str) -> Cidr {
         text.parse().expect(text)
@@ -213,7 +251,45 @@ mod tests {
         ] {
             assert_eq!(network(text).to_string(), text);
         }
-        assert_eq!(network("::ffff:10.1.2.3/104").to_string(), "10.0.0.0/8");
+        assert_eq!(network("::ffff:10.0.0.0/104").to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn a_network_of_nat64_is_that_of_its_ipv4_clients() {
+        let nat64 = network("64:ff9b::198.51.100.0/120");
+
+        assert_eq!(nat64, network("198.51.100.0/24"));
+        assert!(nat64.contains("64:ff9b::198.51.100.7".parse().unwrap()));
+        assert!(network("198.51.100.7").contains("64:ff9b::198.51.100.7".parse().unwrap()));
+        assert!("64:ff9b::/96".parse::<Cidr>().unwrap_err().is_everyone());
+        assert!(network("64:ff9b::/32").contains("64:ff9b:1::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn bits_after_the_prefix_are_an_error_that_shows_the_network() {
+        for (text, expected) in [
+            (
+                "10.0.0.5/8",
+                "the network 10.0.0.0/8 or the address 10.0.0.5",
+            ),
+            (
+                "2001:db8::1/32",
+                "the network 2001:db8::/32 or the address 2001:db8::1",
+            ),
+            (
+                "::ffff:10.1.2.3/104",
+                "the network 10.0.0.0/8 or the address 10.1.2.3",
+            ),
+        ] {
+            let error = text.parse::<Cidr>().unwrap_err();
+            assert_eq!(error.expected(), expected);
+            let error = TrustedProxies::parse([text]).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("invalid trusted proxy {text:?}: expected {expected}")
+            );
+        }
+        assert!("10.0.0.5/32".parse::<Cidr>().is_ok());
     }
 
     #[test]

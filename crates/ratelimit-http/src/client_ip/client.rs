@@ -5,7 +5,11 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
+use crate::client_ip::parse::client_address;
+
 /// The client of a request: its address, the prefix that identifies it, and the source.
+///
+/// An IPv4 client that a NAT64 translator shows as `64:ff9b::a.b.c.d` is the client `a.b.c.d`.
 ///
 /// It displays as its key: `ip:203.0.113.7`, `ip:2001:db8:1:2::/64`.
 ///
@@ -29,9 +33,9 @@ pub struct ClientIp<'a> {
 }
 
 impl<'a> ClientIp<'a> {
-    /// Cuts an IPv6 address to its prefix.
+    /// Cuts an IPv6 address to its prefix. An IPv4 address inside of it, mapped or by NAT64, is whole.
     pub(crate) fn new(addr: IpAddr, ipv6_prefix: u8, source: ClientIpSource<'a>) -> Self {
-        let whole_addr = addr.to_canonical();
+        let whole_addr = client_address(addr);
         let addr = match whole_addr {
             IpAddr::V6(v6) => {
                 let host = u128::MAX.checked_shr(ipv6_prefix.into()).unwrap_or(0);

@@ -38,6 +38,23 @@ pub fn is_private(addr: IpAddr) -> bool {
     }
 }
 
+/// The address by which a client is counted: that of IPv4 if the address is IPv4-mapped, or in the well-known prefix of NAT64,
+/// `64:ff9b::/96` ([RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)).
+///
+/// A service on IPv6 sees its IPv4 clients behind a translator under that prefix. Cut to a /64 they would all share one key.
+pub(crate) fn client_address(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(v6) if v6.to_bits() >> 32 == NAT64 => {
+            let [.., a, b, c, d] = v6.octets();
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        other => other,
+    }
+}
+
+/// The upper 96 bits of `64:ff9b::/96`.
+const NAT64: u128 = 0x0064_ff9b << 64;
+
 /// [`is_private`] for IPv4.
 #[inline]
 pub(crate) const fn is_private_ipv4(v4: Ipv4Addr) -> bool {
@@ -133,6 +150,22 @@ mod tests {
         }
         assert_eq!(addr("1.2.3.4%eth0"), None);
         assert_eq!(addr("[fe80::1]%eth0"), None);
+    }
+
+    #[test]
+    fn clients_behind_nat64_are_their_ipv4_addresses() {
+        let client = |text: &str| client_address(text.parse().expect(text)).to_string();
+
+        assert_eq!(client("64:ff9b::203.0.113.7"), "203.0.113.7");
+        assert_eq!(client("::ffff:203.0.113.7"), "203.0.113.7");
+        for other in [
+            "64:ff9b:1::1",
+            "64:ff9b::1:0:0",
+            "64:ff9a::1",
+            "2001:db8::1",
+        ] {
+            assert_eq!(client(other), other);
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The proxies whose forwarding headers are trusted.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use crate::{
     client_ip::cidr::{Span, span},
@@ -61,13 +64,12 @@ impl TrustedProxies {
 
     /// Parses a list of addresses (`10.0.0.1`) and networks (`10.0.0.0/8`, `fd00::/8`).
     ///
-    /// Spaces around an entry are trimmed. Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped
-    /// network is the IPv4 network that it maps.
+    /// Spaces around an entry are trimmed. An IPv4-mapped network is the IPv4 network that it maps.
     ///
     /// # Errors
     ///
-    /// [`InvalidSyntax`] for the first entry that is neither, or that contains all addresses;
-    /// [`InvalidSyntax::is_everyone`] is true for the latter.
+    /// [`InvalidSyntax`] for the first entry that is neither, that has bits after its prefix (`10.0.0.5/8`), or that
+    /// contains all addresses; [`InvalidSyntax::is_everyone`] is true for the latter.
     pub fn parse<I>(entries: I) -> Result<Self, InvalidSyntax>
     where
         I: IntoIterator<Item: AsRef<str>>,
@@ -75,13 +77,13 @@ impl TrustedProxies {
         let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
         for entry in entries {
             let entry = entry.as_ref();
-            let invalid = |expected| {
+            let invalid = |expected: Cow<'static, str>| {
                 InvalidSyntax::new(
                     "trusted proxy",
                     entry,
-                    match expected {
-                        SMALLER_NETWORK => SMALLER_OR_EVERYONE,
-                        other => other,
+                    match &*expected {
+                        SMALLER_NETWORK => SMALLER_OR_EVERYONE.into(),
+                        _ => expected,
                     },
                 )
             };

@@ -1,6 +1,6 @@
 //! The process-wide registry of `#[rate_limit]`, and the names of its policies.
 
-use std::{error, fmt, sync::OnceLock};
+use std::{collections::BTreeSet, error, fmt, sync::OnceLock};
 
 use crate::registry::{MissingPolicies, Registry};
 use ratelimit_core::{InvalidPolicy, Policy};
@@ -44,6 +44,40 @@ pub fn global_registry() -> Option<Registry> {
     REGISTRY.get().cloned()
 }
 
+inventory::collect!(DeclaredHandler);
+
+/// A handler whose `#[rate_limit("...")]` contains its limits and no scope.
+///
+/// Every such attribute that is linked into the program is collected, whether its handler is routed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeclaredHandler {
+    /// The handler's module and name.
+    pub path: &'static str,
+    /// The source file, as `file!()` gives it.
+    pub file: &'static str,
+    /// The line of the attribute, from 1.
+    pub line: u32,
+    /// The column of the attribute, from 1.
+    pub column: u32,
+}
+
+impl DeclaredHandler {
+    /// The name of the handler's policy: its path, with a number if other handlers have the same path.
+    ///
+    /// Handlers inside functions and `impl` blocks have the path of the module. The first in the source has no number,
+    /// the second `-2`, so each has its own budget, and changed lines above them change no name.
+    pub fn policy_name(&self) -> String {
+        let all = inventory::iter::<DeclaredHandler>();
+        // A set, because macros such as `#[debug_handler]` repeat a handler together with its attribute.
+        let same: BTreeSet<&DeclaredHandler> =
+            all.filter(|other| other.path == self.path).collect();
+        match same.iter().filter(|other| **other < self).count() {
+            0 => self.path.to_owned(),
+            before => format!("{}-{}", self.path, before + 1),
+        }
+    }
+}
+
 /// The policy of a handler, named after its path in the program.
 ///
 /// A path that is not a valid name is shortened, its invalid characters become `_`, and a digest of the
@@ -77,7 +111,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 /// The error of [`set_global_registry`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetRegistryError {
     /// A registry was set before.
@@ -97,6 +131,8 @@ impl fmt::Display for SetRegistryError {
     }
 }
 
+ratelimit_core::debug_as_display!(SetRegistryError);
+
 impl error::Error for SetRegistryError {}
 
 #[cfg(test)]
@@ -115,6 +151,26 @@ mod tests {
         assert!(name(&long).ends_with("::index"));
         assert_ne!(name(&long), name(&format!("b{long}")));
         assert_ne!(name("shop::é"), name("shop::è"));
+    }
+
+    const fn index(line: u32) -> DeclaredHandler {
+        DeclaredHandler {
+            path: "shop::index",
+            file: "src/shop.rs",
+            line,
+            column: 1,
+        }
+    }
+
+    inventory::submit! { index(7) }
+    inventory::submit! { index(30) }
+    // As `#[debug_handler]` repeats it.
+    inventory::submit! { index(7) }
+
+    #[test]
+    fn handlers_of_one_path_have_policies_of_different_names() {
+        assert_eq!(index(7).policy_name(), "shop::index");
+        assert_eq!(index(30).policy_name(), "shop::index-2");
     }
 
     /// The attributes of this program name `buy` and `login`: see the tests of `declared.rs`.

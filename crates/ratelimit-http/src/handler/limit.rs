@@ -8,8 +8,8 @@ use std::sync::{
 use crate::{
     client_ip::HeaderLines as _,
     framework::Framework,
-    handler::{DeclaredPolicy, global_registry, policy_for_handler},
-    key::{HeaderKey, KeyError},
+    handler::{DeclaredHandler, DeclaredPolicy, global_registry, policy_for_handler},
+    key::{ApiKey, HeaderKey, KeyError},
     middleware::{Config, HasDefaults, Rejection, global_limiter},
     policy::{CostSource, HttpPolicy},
     registry::{Registry, UnknownPolicy},
@@ -26,10 +26,10 @@ const PARSED: &str = "the text was parsed when it was expanded";
 
 /// The limit of one handler, as its `#[rate_limit(...)]` says.
 ///
-/// The attribute `#[rate_limit("5/min", key = "header:x-user", shadow)]` expands to this static:
+/// The attribute `#[rate_limit("5/min", scope = "search", key = "header:x-user", shadow)]` expands to this static:
 ///
 /// ```text
-/// static LIMIT: HandlerLimit = HandlerLimit::text("module::handler", "5/min")
+/// static LIMIT: HandlerLimit = HandlerLimit::text("search", "5/min")
 ///     .key(HandlerKey::Header("x-user"))
 ///     .shadow();
 /// ```
@@ -67,8 +67,12 @@ type ResponseToRejection<F> = fn(&Rejection<'_, F>) -> <F as Framework>::Respons
 /// The policy of an attribute: limits that it contains, or a name in a registry.
 #[derive(Clone, Copy, Debug)]
 enum PolicySource {
-    Text {
-        /// The handler's path, or the scope that it shares with others.
+    Handler {
+        handler: DeclaredHandler,
+        limits: &'static str,
+    },
+    Scope {
+        /// The name that the handler shares with others.
         name: &'static str,
         limits: &'static str,
     },
@@ -102,6 +106,8 @@ impl LimiterOrigin {
 pub enum HandlerKey<F: Framework> {
     /// The client's address.
     Client,
+    /// The caller's API key, as [`ApiKey`] finds it.
+    ApiKey,
     /// The value of the header with this name, in lower case.
     Header(&'static str),
     /// The key that a function finds.
@@ -109,9 +115,14 @@ pub enum HandlerKey<F: Framework> {
 }
 
 impl<F: Framework> HandlerLimit<F> {
-    /// The limits of a text, under the name of the handler or its scope.
+    /// The limits of a text, under the name of a scope.
     pub const fn text(name: &'static str, limits: &'static str) -> HandlerLimit<F> {
-        HandlerLimit::new(PolicySource::Text { name, limits })
+        HandlerLimit::new(PolicySource::Scope { name, limits })
+    }
+
+    /// The limits of a text, under the name of the handler.
+    pub const fn of_handler(handler: DeclaredHandler, limits: &'static str) -> HandlerLimit<F> {
+        HandlerLimit::new(PolicySource::Handler { handler, limits })
     }
 
     /// The policy that the attribute names.
@@ -234,7 +245,11 @@ impl<F: Framework> HandlerLimit<F> {
         registry: impl FnOnce() -> Option<Registry>,
     ) -> Result<HttpPolicy, UnknownPolicy> {
         match self.source {
-            PolicySource::Text { name, limits } => {
+            PolicySource::Handler { handler, limits } => {
+                let policy = policy_for_handler(&handler.policy_name(), limits);
+                Ok(policy.expect(PARSED).into())
+            }
+            PolicySource::Scope { name, limits } => {
                 Ok(policy_for_handler(name, limits).expect(PARSED).into())
             }
             PolicySource::Registry(declared) => {
@@ -275,6 +290,10 @@ impl<F: Framework> HandlerLimit<F> {
     fn configure(&self, mut config: Config<F>) -> Config<F> {
         match self.key {
             HandlerKey::Client => {}
+            HandlerKey::ApiKey => {
+                config.key_by(|request| ApiKey.extract_key(&F::head(request)));
+                config.key_kinds(ApiKey.kinds());
+            }
             HandlerKey::Header(name) => {
                 let header = HeaderKey::new(name);
                 let kinds = header.kinds();
@@ -282,12 +301,6 @@ impl<F: Framework> HandlerLimit<F> {
                 config.key_kinds(kinds);
             }
             HandlerKey::Function(function) => config.key_by(function),
-        }
-        if let PolicySource::Text { name, .. } = self.source {
-            // Responses show the handler's name without the modules of the program.
-            if let Some(name) = name.rsplit("::").next() {
-                config.show_as(name);
-            }
         }
         if let Some(cost) = self.cost {
             config.cost(cost);
@@ -361,7 +374,8 @@ impl<F: HasDefaults> HandlerLimit<F> {
     ) -> Result<Arc<Config<F>>, UnknownPolicy> {
         let index = origin as usize; // One statement below: the read lock ends before the write lock is taken.
         let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner)[index].clone();
-        if let (PolicySource::Text { .. }, Some((_, config))) = (self.source, &latest) {
+        let is_fixed = !matches!(self.source, PolicySource::Registry(_));
+        if let (true, Some((_, config))) = (is_fixed, &latest) {
             return Ok(Arc::clone(config));
         }
         let policy = self.policy(registry)?;
@@ -370,9 +384,10 @@ impl<F: HasDefaults> HandlerLimit<F> {
             _ => {
                 let config = new(limiter.clone(), self.with_terms(policy.clone(), origin));
                 let config = Arc::new(self.configure(config)).with_defaults();
-                match self.source {
-                    PolicySource::Text { .. } => config.log_policy_warnings(),
-                    PolicySource::Registry(_) => config.log_unmatched_keys(),
+                if is_fixed {
+                    config.log_policy_warnings();
+                } else {
+                    config.log_unmatched_keys();
                 }
                 let mut latest = self.latest.write().unwrap_or_else(PoisonError::into_inner);
                 latest[index] = Some((policy, Arc::clone(&config)));

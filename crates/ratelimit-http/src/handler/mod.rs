@@ -7,7 +7,9 @@ mod global;
 mod limit;
 
 pub use self::{
-    global::{SetRegistryError, global_registry, policy_for_handler, set_global_registry},
+    global::{
+        DeclaredHandler, SetRegistryError, global_registry, policy_for_handler, set_global_registry,
+    },
     limit::{CostOf, HandlerKey, HandlerLimit},
 };
 pub use crate::{

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     client_ip::{ClientIp, ClientIpResolver, ClientIpSource, TrustedProxies},
-    key::explicit::ExplicitKey,
+    key::{credential::is_credential, explicit::ExplicitKey},
 };
 use crate::{
     framework::RequestHead,
@@ -69,6 +69,9 @@ impl ClientKey {
 
     /// Takes the key from the header `name`. A key that fails `is_valid` is rejected with 400.
     ///
+    /// The key is [`Key::new`] of the value, or [`Key::hashed`] with the tag `key` if the name is that of a
+    /// [credential](crate::key::is_credential). Rules name the latter by `secret:key:VALUE`.
+    ///
     /// A client that chooses its own key can escape its limit, so accept only known keys.
     #[must_use]
     pub fn explicit_header(
@@ -84,7 +87,7 @@ impl ClientKey {
     }
 
     /// Takes the key from the query parameter `name`. A key that fails `is_valid` is rejected with
-    /// 400.
+    /// 400. That of a credential is hashed, as by [`explicit_header`](Self::explicit_header).
     ///
     /// A client that chooses its own key can escape its limit, so accept only known keys.
     #[must_use]
@@ -240,6 +243,9 @@ impl NamedSource {
     fn checked(&self, key: &ExplicitKey<'_>) -> Result<Key, KeyError> {
         if !(self.is_valid)(key.as_str()) {
             return Err(KeyError::Invalid);
+        }
+        if is_credential(&*self.name) {
+            return Ok(Key::hashed("key", key.as_str())?);
         }
         Ok(Key::new(key.as_str())?)
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::key::{explicit::ExplicitKey, kinds::KeyKinds};
+use crate::key::{credential::key_of_named, explicit::ExplicitKey, kinds::KeyKinds};
 use crate::{framework::RequestHead, key::error::KeyError, syntax::is_token};
 use ratelimit_core::Key;
 
@@ -10,6 +10,8 @@ use ratelimit_core::Key;
 ///
 /// - An absent or empty header is [`KeyError::Missing`], two lines are [`KeyError::Ambiguous`].
 /// - A client that can write the header itself can escape its limit.
+/// - The key contains only a digest of the value if the name is that of a [credential](crate::key::is_credential), such as
+///   `Authorization`. For API keys [`ApiKey`] is better: it also reads bearer tokens.
 /// - `N` is the name type of the framework, so that a name is parsed once.
 #[derive(Clone, Debug)]
 pub struct HeaderKey<N>(N);
@@ -29,7 +31,7 @@ impl<N> HeaderKey<N> {
 impl<N: AsRef<str>> HeaderKey<N> {
     /// The kinds of keys that it makes.
     pub fn kinds(&self) -> KeyKinds {
-        KeyKinds::named("header", self.0.as_ref())
+        KeyKinds::of_named("header", self.0.as_ref())
     }
 
     /// The key for the lines of the header.
@@ -42,6 +44,9 @@ impl<N: AsRef<str>> HeaderKey<N> {
     /// assert_eq!(key(&["acme"])?.as_str(), "header:x-tenant:acme");
     /// assert_eq!(key(&[]), Err(KeyError::Missing));
     /// assert_eq!(key(&["acme", "evil"]), Err(KeyError::Ambiguous));
+    ///
+    /// let secret = HeaderKey::new("authorization").extract_key([&b"Basic YWxpY2U6czNjcjN0"[..]].into_iter())?;
+    /// assert!(secret.as_str().starts_with("sha256~"));
     /// # Ok::<(), KeyError>(())
     /// ```
     ///
@@ -53,8 +58,7 @@ impl<N: AsRef<str>> HeaderKey<N> {
     pub fn extract_key<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Result<Key, KeyError> {
         let value = only(lines.map(<[u8]>::trim_ascii))?;
         // A header's name contains no colon, so the pair is unambiguous.
-        let named = [self.0.as_ref().as_bytes(), b":", value].concat();
-        Ok(Key::tagged("header", named)?)
+        Ok(key_of_named("header", self.0.as_ref(), value)?)
     }
 }
 
@@ -155,6 +159,8 @@ fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<&'a [u8], KeyE
 
 /// The value of one query parameter that passes a validator.
 ///
+/// - The key contains only a digest of the value if the name is that of a [credential](crate::key::is_credential), such as
+///   `access_token`.
 /// - Values are percent-decoded and have at most 256 bytes.
 /// - A client that chooses its own key can escape its limit, so let the validator accept only known
 ///   values.
@@ -180,7 +186,7 @@ impl QueryKey {
 
     /// The kinds of keys that it makes.
     pub fn kinds(&self) -> KeyKinds {
-        KeyKinds::named("query", &self.name)
+        KeyKinds::of_named("query", &self.name)
     }
 
     /// The key of a request.
@@ -196,8 +202,11 @@ impl QueryKey {
         if !(self.is_valid)(value.as_str()) {
             return Err(KeyError::Invalid);
         }
-        let named = format!("{}:{}", self.name, value.as_str());
-        Ok(Key::tagged("query", named)?)
+        Ok(key_of_named(
+            "query",
+            &self.name,
+            value.as_str().as_bytes(),
+        )?)
     }
 }
 

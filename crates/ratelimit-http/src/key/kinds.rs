@@ -4,7 +4,7 @@ use std::fmt;
 
 use ratelimit_core::Key;
 
-use crate::key::rule_key::RuleKey;
+use crate::key::{credential::is_credential, rule_key::RuleKey};
 
 /// The kinds of keys that an extractor makes.
 ///
@@ -55,6 +55,15 @@ impl KeyKinds {
         match Key::tagged(tag, format!("{name}:")) {
             Ok(key) => KeyKinds::beginning(key.to_string()),
             Err(_) => KeyKinds::unknown(),
+        }
+    }
+
+    /// Keys of a value that requests have under `name`: a digest if that is the name of a credential.
+    pub(crate) fn of_named(tag: &str, name: &str) -> KeyKinds {
+        if is_credential(name) {
+            KeyKinds::hashed(tag)
+        } else {
+            KeyKinds::named(tag, name)
         }
     }
 

@@ -8,12 +8,13 @@
 //! |---|---|
 //! | [`ClientKey`] | the client's address, or a key that the application chose |
 //! | [`ApiKey`], [`CookieKey`] | a digest of a secret |
-//! | [`HeaderKey`], [`QueryKey`] | a value that the request contains under a name |
+//! | [`HeaderKey`], [`QueryKey`] | a value that the request contains under a name; a digest of it if [`is_credential`] says so of the name |
 //! | [`ExtensionKey`] | a value that a middleware put into the request's extensions |
 //! | [`MethodKey`], [`PathKey`] | the method, a segment of the path |
 
 mod client;
 mod combine;
+mod credential;
 mod error;
 mod explicit;
 mod extension;
@@ -29,6 +30,7 @@ pub(crate) use self::rule_key::without_secret;
 pub use self::{
     client::ClientKey,
     combine::{And, Or, OrShared},
+    credential::is_credential,
     error::KeyError,
     explicit::ExplicitKey,
     extension::ExtensionKey,

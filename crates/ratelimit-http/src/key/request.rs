@@ -2,7 +2,7 @@
 
 use crate::{
     framework::RequestHead,
-    key::{error::KeyError, kinds::KeyKinds},
+    key::{credential::key_of_named, error::KeyError, kinds::KeyKinds},
     syntax::PercentDecoded,
 };
 use ratelimit_core::Key;
@@ -38,6 +38,8 @@ impl MethodKey {
 /// - The template is matched against the path as the client sent it, also in a nested router.
 /// - The segment is percent-decoded, so that all spellings of a value are one key.
 /// - A path of another shape is [`KeyError::Missing`].
+/// - The key contains only a digest of the segment if the parameter has the name of a
+///   [credential](crate::key::is_credential), such as `token`.
 #[derive(Clone, Debug)]
 pub struct PathKey {
     template: Box<str>,
@@ -63,7 +65,7 @@ impl PathKey {
 
     /// The kinds of keys that it makes.
     pub fn kinds(&self) -> KeyKinds {
-        KeyKinds::named("path", &self.parameter)
+        KeyKinds::of_named("path", &self.parameter)
     }
 
     /// The key of a request.
@@ -76,9 +78,8 @@ impl PathKey {
         if value.is_empty() {
             return Err(KeyError::Missing);
         }
-        let mut named = [self.parameter.as_bytes(), b":"].concat();
-        named.extend(PercentDecoded::lossy(value.as_bytes()));
-        Ok(Key::tagged("path", named)?)
+        let value: Vec<u8> = PercentDecoded::lossy(value.as_bytes()).collect();
+        Ok(key_of_named("path", &self.parameter, &value)?)
     }
 
     /// The segment of `path` at the position of the parameter, if the path has the template's shape.

@@ -14,6 +14,7 @@ use crate::syntax::InvalidSyntax;
 /// | `printed:user:1` | the key that prints `user:1`, such as [`Key::tagged`] of `user` and `1`, or `printed:header:x-tenant:acme` of [`HeaderKey`](crate::key::HeaderKey) |
 /// | `secret:api-key:VALUE` | the key of [`ApiKey`](crate::key::ApiKey) for this value |
 /// | `secret:cookie:NAME:VALUE` | the key of [`CookieKey`](crate::key::CookieKey) for this value |
+/// | `secret:header:NAME:VALUE` | the key of [`HeaderKey`](crate::key::HeaderKey) for this value, if the name is that of a [credential](crate::key::is_credential); likewise `secret:query:...` and `secret:path:...` |
 ///
 /// The value of a secret is hashed when the text is read. It is neither kept nor shown in errors.
 ///
@@ -83,7 +84,7 @@ impl RuleKey {
             Some(RuleKey { key, secret_kind })
         });
         Some(key.ok_or_else(|| {
-            invalid("a kind and a value: secret:api-key:VALUE or secret:cookie:NAME:VALUE")
+            invalid("a kind and a value: secret:api-key:VALUE, secret:cookie:NAME:VALUE or secret:header:NAME:VALUE")
         }))
     }
 }

@@ -1,6 +1,10 @@
 //! The decision about a request, step by step.
 
-use std::{ptr, sync::atomic::Ordering, time::Duration};
+use std::{
+    ptr,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 #[cfg(feature = "tokio")]
 use crate::middleware::tier_resolver::{PendingTier, ResolvedTier, TierLookup};
@@ -282,13 +286,36 @@ impl<F: Framework> Config<F> {
     ///
     /// A policy in shadow mode rejects nothing, so the request bypasses it.
     fn reject_without_key(&self, request: &F::Request, error: KeyError) -> CheckOutcome<F> {
-        if error == KeyError::NoClientAddress {
-            self.log_missing_client_once();
+        let is_rejected = !self.is_shadow();
+        metrics::count_without_key(self.policy.name(), error, is_rejected);
+        match error {
+            KeyError::NoClientAddress => self.log_missing_client_once(),
+            KeyError::UnknownName => {}
+            _ => self.log_without_key(error, is_rejected),
         }
-        if self.is_shadow() {
+        if !is_rejected {
             return CheckOutcome::Bypassed;
         }
         CheckOutcome::Rejected(self.reject(request, RejectionReason::NoKey(error)))
+    }
+
+    /// Logs requests without a usable key: the first, then one line a minute.
+    fn log_without_key(&self, error: KeyError, is_rejected: bool) {
+        let Some(requests) = self.key_error_log.record(Instant::now()) else {
+            return;
+        };
+        let effect = if is_rejected {
+            "they got 400"
+        } else {
+            "they were not counted, and get 400 when the policy is enforced"
+        };
+        tracing::warn!(
+            policy = self.policy.name(),
+            reason = error.as_str(),
+            requests,
+            "requests without a usable key, {error}: {effect}; if such requests are legitimate, give them another key \
+             with or(...), or one budget with or_shared(...)"
+        );
     }
 
     /// Logs once that a limit counts by a name for which the layer has no key.
@@ -337,7 +364,6 @@ impl<F: Framework> Config<F> {
         let rejection = Rejection {
             request,
             policy: self.policy.policy(),
-            shown_name: self.shown_name.unwrap_or_else(|| self.policy.name()),
             cause,
         };
         let response = match self.custom_response(cause) {

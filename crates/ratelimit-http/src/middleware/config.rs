@@ -10,7 +10,10 @@ use crate::middleware::tier_resolver::TierResolver;
 use crate::{
     framework::Framework,
     key::{ClientAddress, ClientKey, KeyError, KeyKinds},
-    middleware::{key_observer::KeyObserver, policy_flags::PolicyFlags, rejection::Rejection},
+    middleware::{
+        key_error_log::KeyErrorLog, key_observer::KeyObserver, memory_warning,
+        policy_flags::PolicyFlags, rejection::Rejection,
+    },
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
     response::{HeaderStyle, HeaderWriter},
@@ -44,8 +47,6 @@ pub struct Config<F: Framework> {
     pub(crate) key_kinds: KeyKinds,
     /// Shared by clones with the same extractor.
     pub(crate) key_observer: Arc<KeyObserver>,
-    /// The policy's name in responses, if it differs.
-    pub(crate) shown_name: Option<&'static str>,
     pub(crate) named_keys: Vec<NamedKey<F>>,
     pub(crate) client_address: Arc<ClientAddressOf<F>>,
     /// The function of [`client_address_by`](Config::client_address_by).
@@ -59,6 +60,7 @@ pub struct Config<F: Framework> {
     pub(crate) on_error: Option<Arc<ResponseTo<F>>>,
     pub(crate) headers: HeaderWriter<F>,
     pub(crate) logged_no_client: Arc<AtomicBool>,
+    pub(crate) key_error_log: Arc<KeyErrorLog>,
     pub(crate) logged_unknown_key: Arc<AtomicBool>,
     is_shadow: bool,
     /// Whether the key is the built-in one, which the process's defaults may replace.
@@ -139,6 +141,7 @@ impl<F: Framework> Config<F> {
         policy: HttpPolicy,
         key: impl Fn(&F::Request) -> Result<Key, KeyError> + Send + Sync + 'static,
     ) -> Config<F> {
+        memory_warning::count_limiter(&limiter);
         let headers = HeaderWriter::new(HeaderStyle::default(), policy.policy());
         let client = ClientKey::new();
         Config {
@@ -151,7 +154,6 @@ impl<F: Framework> Config<F> {
             key: Arc::new(key),
             key_kinds: KeyKinds::unknown(),
             key_observer: Arc::default(),
-            shown_name: None,
             named_keys: Vec::new(),
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
             own_address: None,
@@ -164,6 +166,7 @@ impl<F: Framework> Config<F> {
             on_error: None,
             headers,
             logged_no_client: Arc::default(),
+            key_error_log: Arc::default(),
             logged_unknown_key: Arc::default(),
             is_shadow: false,
             has_default_key: true,
@@ -289,15 +292,6 @@ impl<F: Framework> Config<F> {
     /// Marks responses to requests that exceeded a soft limit or that a shadow policy would have denied.
     pub fn mark_responses(&mut self) {
         self.headers = self.headers.clone().with_marks();
-    }
-
-    /// Shows the policy under another name in responses.
-    pub(crate) fn show_as(&mut self, name: &'static str) {
-        self.shown_name = Some(name);
-        self.headers = self
-            .headers
-            .clone()
-            .with_shown_name(name, self.policy.policy());
     }
 
     /// Puts the policy into shadow mode: it decides and counts, and denies nothing.

@@ -227,10 +227,13 @@ pub fn global_limiter<F: HasDefaults>() -> Limiter {
 /// ```
 /// use ratelimit_http::middleware::SetDefaultsError;
 ///
-/// let message = SetDefaultsError::Already.to_string();
-/// assert!(message.contains("at the start of main"));
+/// // An error that `main` returns is printed by `Debug`, which is the message as well.
+/// for error in [SetDefaultsError::Already, SetDefaultsError::InUse] {
+///     assert!(error.to_string().contains("at the start of main"));
+///     assert_eq!(format!("{error:?}"), error.to_string());
+/// }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetDefaultsError {
     /// Defaults were set before.
@@ -252,6 +255,8 @@ impl fmt::Display for SetDefaultsError {
         })
     }
 }
+
+ratelimit_core::debug_as_display!(SetDefaultsError);
 
 impl error::Error for SetDefaultsError {}
 

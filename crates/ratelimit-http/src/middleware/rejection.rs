@@ -37,8 +37,6 @@ pub struct Rejection<'a, F: Framework> {
     pub policy: &'a Policy,
     /// The reason.
     pub cause: RejectionReason<'a>,
-    /// The policy's name as responses show it.
-    pub(crate) shown_name: &'a str,
 }
 
 /// The reason why a request is not served.
@@ -78,7 +76,7 @@ impl<F: Framework> Rejection<'_, F> {
     pub fn problem(&self) -> ProblemDetails<'_> {
         match self.cause {
             RejectionReason::Denied(decision) => ProblemDetails::Denied {
-                policy: self.shown_name,
+                policy: self.policy.name(),
                 decision,
             },
             RejectionReason::Blocked(BlockStatus::TooManyRequests) => ProblemDetails::Blocked,
@@ -87,9 +85,8 @@ impl<F: Framework> Rejection<'_, F> {
             RejectionReason::NoKey(KeyError::UnknownName) => ProblemDetails::Misconfigured,
             RejectionReason::NoKey(KeyError::Ambiguous) => ProblemDetails::AmbiguousKey,
             RejectionReason::NoKey(KeyError::NoClientAddress) => ProblemDetails::UnknownClient,
-            RejectionReason::NoKey(KeyError::Missing | KeyError::Invalid) => {
-                ProblemDetails::InvalidKey
-            }
+            RejectionReason::NoKey(KeyError::Missing) => ProblemDetails::MissingKey,
+            RejectionReason::NoKey(KeyError::Invalid) => ProblemDetails::InvalidKey,
         }
     }
 

@@ -111,8 +111,9 @@ impl TierResolver {
     /// | [`capacity`](Self::capacity) | 10,000 keys |
     /// | [`timeout`](Self::timeout) | one second |
     ///
-    /// The function gets the key by which the request is counted. It is called once for each key until the
-    /// cached tier expires.
+    /// The function gets the key by which the request is counted, as its extractor makes it: `customer:acme` of
+    /// [`Key::tagged`], `header:x-tenant:acme` of a `HeaderKey`, a digest of an `ApiKey`. It is called once for each key until
+    /// the cached tier expires. A tier that the request itself shows is simpler to name with `.tier(closure)` of the layer.
     pub fn new<E, R>(lookup: impl Fn(Key) -> R + Send + Sync + 'static) -> TierResolver
     where
         E: fmt::Display,

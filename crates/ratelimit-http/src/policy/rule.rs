@@ -209,7 +209,12 @@ impl FromStr for Rule {
         let network = text.strip_prefix("ip:").unwrap_or(text).parse::<Cidr>();
         network.map(Rule::Address).map_err(|error| {
             let is_network = text.starts_with("ip:") || text.contains('/');
-            invalid(if is_network { error.expected() } else { ANY })
+            let expected = match text {
+                path if path.starts_with('/') => format!("path:{path}, a rule about a path"),
+                _ if is_network => error.expected().to_owned(),
+                _ => ANY.to_owned(),
+            };
+            InvalidSyntax::new("rule", text, expected)
         })
     }
 }

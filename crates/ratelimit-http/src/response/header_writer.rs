@@ -27,8 +27,6 @@ pub(crate) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 #[derive(Clone, Debug)]
 pub struct HeaderWriter<F: Framework> {
     style: HeaderStyle,
-    /// The name of the policy in responses, if it is not its own.
-    shown_name: Option<&'static str>,
     names: Box<[F::Name]>,
     /// The capacities of the policy's limits as header values.
     limits: Box<[(u64, F::Value)]>,
@@ -59,7 +57,6 @@ impl<F: Framework> HeaderWriter<F> {
         };
         HeaderWriter {
             style,
-            shown_name: None,
             limits: limits.map(|limit| (limit, number::<F>(limit))).collect(),
             names: names.map(|name| F::name(name)).collect(),
             policy: (style == HeaderStyle::Ietf).then(described),
@@ -77,28 +74,10 @@ impl<F: Framework> HeaderWriter<F> {
     pub(crate) fn with_style(&self, style: HeaderStyle, policy: &Policy) -> HeaderWriter<F> {
         let mut writer = HeaderWriter::new(style, policy);
         writer.marks.clone_from(&self.marks);
-        if let Some(name) = self.shown_name {
-            writer = writer.with_shown_name(name, policy);
-        }
         match self.exposed {
             Some(_) => writer.with_exposed(),
             None => writer,
         }
-    }
-
-    /// Shows the policy under another name: a handler's own, without the modules of the program.
-    ///
-    /// Metrics, logs and Redis keys keep the name of the policy.
-    pub(crate) fn with_shown_name(
-        mut self,
-        name: &'static str,
-        policy: &Policy,
-    ) -> HeaderWriter<F> {
-        self.shown_name = Some(name);
-        if let Some((_, value)) = &mut self.policy {
-            *value = describe::<F>(name, policy);
-        }
-        self
     }
 
     /// Lists the fields in `Access-Control-Expose-Headers`.
@@ -173,7 +152,7 @@ impl<F: Framework> HeaderWriter<F> {
         if let Some((name, policy)) = &self.policy {
             let described = report
                 .tier
-                .map(|tier| describe::<F>(self.shown(report), tier));
+                .map(|tier| describe::<F>(report.policy.name(), tier));
             F::insert(map, name, described.unwrap_or_else(|| policy.clone()));
         }
     }
@@ -182,16 +161,11 @@ impl<F: Framework> HeaderWriter<F> {
     fn first(&self, report: &LimitReport<'_>) -> F::Value {
         match self.style {
             HeaderStyle::Ietf => {
-                let list = ratelimit_value(self.shown(report), report.decision);
+                let list = ratelimit_value(report.policy.name(), report.decision);
                 F::value(list.as_bytes())
             }
             _ => self.limit(report.decision.limit),
         }
-    }
-
-    /// The name of the policy in the response.
-    fn shown<'a>(&self, report: &LimitReport<'a>) -> &'a str {
-        self.shown_name.unwrap_or_else(|| report.policy.name())
     }
 
     /// The limit as a header value. It is the policy's own in most responses, and then cloned.

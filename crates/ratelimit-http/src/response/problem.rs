@@ -1,8 +1,11 @@
 //! The bodies of rejected requests.
 
-use crate::response::{
-    header_style::{LimitNames, retry_after_secs, violated},
-    text::TextBuffer,
+use crate::{
+    key::KeyError,
+    response::{
+        header_style::{LimitNames, retry_after_secs, violated},
+        text::TextBuffer,
+    },
 };
 use ratelimit_core::Decision;
 
@@ -22,6 +25,8 @@ type Body = TextBuffer<256>;
 ///     "violated-policies": ["login"]
 ///   }
 ///   ```
+/// - The body of a request without a key has the reason as `code`: `missing_key`, `bad_key`, `ambiguous_key`, `no_client` or
+///   `unknown_key_name`.
 /// - A body never contains a key, an address or the text of an internal error.
 /// - [`grpc_status`](Self::grpc_status) is the equivalent for gRPC.
 ///
@@ -29,6 +34,10 @@ type Body = TextBuffer<256>;
 /// use ratelimit_http::response::ProblemDetails;
 ///
 /// assert_eq!(ProblemDetails::UnknownClient.status(), 500);
+/// assert_eq!(
+///     String::from_utf8_lossy(&ProblemDetails::MissingKey.to_json()),
+///     r#"{"type":"about:blank","title":"The rate limit key is missing","status":400,"code":"missing_key"}"#
+/// );
 /// let body = ProblemDetails::Unavailable.to_json();
 /// assert_eq!(
 ///     String::from_utf8_lossy(&body),
@@ -52,7 +61,9 @@ pub enum ProblemDetails<'a> {
     Blocked,
     /// The store did not answer and the failure mode is closed. The status is 503.
     Unavailable,
-    /// The request has a malformed key, or none although one is required. The status is 400.
+    /// The request does not have the key that it is counted by. The status is 400.
+    MissingKey,
+    /// The request has a malformed key. The status is 400.
     InvalidKey,
     /// The request has more than one key. The status is 400.
     AmbiguousKey,
@@ -66,13 +77,16 @@ impl ProblemDetails<'_> {
     /// The media type of the body.
     pub const CONTENT_TYPE: &'static str = "application/problem+json";
 
-    /// The status code.
+    /// The status code as a number, because frameworks use several versions of the `http` crate:
+    /// `StatusCode::from_u16(problem.status())` makes the type of yours.
     pub const fn status(&self) -> u16 {
         match self {
             ProblemDetails::Denied { .. } | ProblemDetails::Blocked => 429,
             ProblemDetails::Forbidden => 403,
             ProblemDetails::Unavailable => 503,
-            ProblemDetails::InvalidKey | ProblemDetails::AmbiguousKey => 400,
+            ProblemDetails::MissingKey
+            | ProblemDetails::InvalidKey
+            | ProblemDetails::AmbiguousKey => 400,
             ProblemDetails::UnknownClient | ProblemDetails::Misconfigured => 500,
         }
     }
@@ -83,7 +97,9 @@ impl ProblemDetails<'_> {
             ProblemDetails::Denied { .. } | ProblemDetails::Blocked => 8,
             ProblemDetails::Forbidden => 7,
             ProblemDetails::Unavailable => 14,
-            ProblemDetails::InvalidKey | ProblemDetails::AmbiguousKey => 3,
+            ProblemDetails::MissingKey
+            | ProblemDetails::InvalidKey
+            | ProblemDetails::AmbiguousKey => 3,
             ProblemDetails::UnknownClient | ProblemDetails::Misconfigured => 13,
         }
     }
@@ -95,11 +111,25 @@ impl ProblemDetails<'_> {
             ProblemDetails::Forbidden => "Forbidden",
             ProblemDetails::Blocked => "Too many requests",
             ProblemDetails::Unavailable => "Rate limiting is unavailable",
-            ProblemDetails::InvalidKey => "The rate limit key is missing or malformed",
+            ProblemDetails::MissingKey => "The rate limit key is missing",
+            ProblemDetails::InvalidKey => "The rate limit key is malformed",
             ProblemDetails::AmbiguousKey => "The rate limit key was sent more than once",
             ProblemDetails::UnknownClient => "The client is unknown",
             ProblemDetails::Misconfigured => "The rate limit is not set up",
         }
+    }
+
+    /// The reason why a request has no key, such as `missing_key`: the member `code` of the body. `None` for other problems.
+    pub const fn code(&self) -> Option<&'static str> {
+        let error = match self {
+            ProblemDetails::MissingKey => KeyError::Missing,
+            ProblemDetails::InvalidKey => KeyError::Invalid,
+            ProblemDetails::AmbiguousKey => KeyError::Ambiguous,
+            ProblemDetails::UnknownClient => KeyError::NoClientAddress,
+            ProblemDetails::Misconfigured => KeyError::UnknownName,
+            _ => return None,
+        };
+        Some(error.as_str())
     }
 
     /// The seconds of `Retry-After`, or `None` if waiting cannot help.
@@ -126,6 +156,11 @@ impl ProblemDetails<'_> {
         body.push(self.title().as_bytes());
         body.push(br#"","status":"#);
         body.push_number(self.status().into());
+        if let Some(code) = self.code() {
+            body.push(br#","code":""#);
+            body.push(code.as_bytes());
+            body.push(b"\"");
+        }
         if let ProblemDetails::Denied { policy, decision } = *self {
             body.push(br#","detail":""#);
             push_wait(&mut body, decision);

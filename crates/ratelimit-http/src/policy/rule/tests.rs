@@ -253,6 +253,11 @@ fn the_error_for_an_invalid_rule_says_what_was_expected() {
     for (text, expected) in [
         ("", "key:, printed:, secret:, header: or path:"),
         ("office", "key:, printed:, secret:, header: or path:"),
+        ("/health", "expected path:/health, a rule about a path"),
+        (
+            "10.0.0.5/8",
+            "the network 10.0.0.0/8 or the address 10.0.0.5",
+        ),
         ("ip:office", "an address such as 10.0.0.1"),
         ("10.0.0.0/33", "a prefix from 1 to 32"),
         ("0.0.0.0/0", "smaller than the whole internet"),
