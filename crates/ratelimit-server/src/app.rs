@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 use tokio::sync::watch;
@@ -16,7 +17,8 @@ use tokio::sync::watch;
 use crate::{
     config::{AdminToken, Bounds, Config, ConsoleMode, Rules},
     config_state::ConfigState,
-    metrics::MetricsHandle,
+    memory_budget::MemoryBudget,
+    metrics::{MetricsHandle, SharedRendering},
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
     sign_in_limit::SignInLimit,
@@ -58,6 +60,12 @@ struct AppInner {
     rules: RwLock<Arc<Rules>>,
     config_state: ConfigState,
     metrics: MetricsHandle,
+    rendering: SharedRendering,
+    /// The document `/openapi.json`, and the rules whose policies it names.
+    openapi: RwLock<Option<(Arc<Rules>, Bytes)>>,
+    memory_budget: MemoryBudget,
+    #[cfg(feature = "envoy")]
+    envoy_memory_budget: MemoryBudget,
     listen: SocketAddr,
     store: &'static str,
     receipt_tokens: ReceiptTokens,
@@ -108,7 +116,12 @@ impl App {
             config_state: ConfigState::new(config),
             #[cfg(feature = "console")]
             sampler: Sampler::new(metrics.clone()),
+            rendering: SharedRendering::default(),
             metrics,
+            openapi: RwLock::default(),
+            memory_budget: MemoryBudget::rest(),
+            #[cfg(feature = "envoy")]
+            envoy_memory_budget: MemoryBudget::envoy(),
             listen,
             store: config.store.kind(),
             receipt_tokens: ReceiptTokens::new(&config.store),
@@ -236,6 +249,46 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &MetricsHandle {
         &self.0.metrics
+    }
+
+    /// The rendered metrics that callers share.
+    pub(crate) fn rendering(&self) -> &SharedRendering {
+        &self.0.rendering
+    }
+
+    /// The document that `make` returns for the current rules. All responses share it.
+    pub(crate) fn openapi(&self, make: impl FnOnce(&Rules) -> String) -> Bytes {
+        let rules = self.rules();
+        let openapi = self
+            .0
+            .openapi
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((made_for, document)) = &*openapi
+            && Arc::ptr_eq(made_for, &rules)
+        {
+            return document.clone();
+        }
+        drop(openapi);
+        let document = Bytes::from(make(&rules));
+        let mut openapi = self
+            .0
+            .openapi
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *openapi = Some((rules, document.clone()));
+        document
+    }
+
+    /// The bytes that requests of the REST API may take.
+    pub(crate) fn memory_budget(&self) -> &MemoryBudget {
+        &self.0.memory_budget
+    }
+
+    /// The bytes that calls of the gRPC services may take.
+    #[cfg(feature = "envoy")]
+    pub(crate) fn envoy_memory_budget(&self) -> &MemoryBudget {
+        &self.0.envoy_memory_budget
     }
 
     #[cfg(feature = "console")]

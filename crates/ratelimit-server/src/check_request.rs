@@ -28,6 +28,9 @@ const PARAMETERS: [&str; 5] = ["policy", "algorithm", "key", NAMED_KEYS, "permit
 const MAX_NAMED_POLICIES: usize = 20;
 const EMPTY_KEY: &str = "the key is empty: leave it out to count by the client's address";
 
+/// The most names in `keys` of a body. A policy has at most eight limits.
+const MAX_NAMED_KEYS: usize = 64;
+
 /// One check: policy, keys and permits.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckRequest {
@@ -318,6 +321,11 @@ impl<'de> Visitor<'de> for UniqueKeysVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<UniqueKeys, A::Error> {
         let mut keys = BTreeMap::new();
         while let Some((name, key)) = members.next_entry::<String, String>()? {
+            if keys.len() == MAX_NAMED_KEYS {
+                return Err(A::Error::custom(format!(
+                    "keys has more than {MAX_NAMED_KEYS} names"
+                )));
+            }
             if keys.contains_key(&name) {
                 return Err(A::Error::custom(format!("keys names {name} twice")));
             }

@@ -44,6 +44,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod accept_backoff;
 mod access_log;
 mod admin_auth;
 mod api_error;
@@ -71,7 +72,6 @@ mod config_state;
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
-mod file_read;
 #[cfg_attr(
     not(feature = "console"),
     allow(dead_code, reason = "the console reads all of it")
@@ -81,6 +81,7 @@ mod file_read;
     allow(dead_code, reason = "without Envoy there are no rules")
 )]
 mod envoy_policy;
+mod file_read;
 mod finding;
 mod hangup;
 mod health;
@@ -93,9 +94,11 @@ mod listener;
 #[cfg(feature = "console")]
 mod live_feed;
 mod logging;
+mod memory_budget;
 mod metrics;
 mod micros;
 mod missing_files;
+mod open_files;
 mod policy_summary;
 mod query;
 mod receipt_token;
@@ -112,6 +115,7 @@ mod reload;
 )]
 mod reload_channel;
 mod request_id;
+mod response_progress;
 mod room;
 mod routes;
 #[cfg(feature = "console")]

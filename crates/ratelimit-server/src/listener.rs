@@ -13,28 +13,39 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, http::Request};
-use futures_util::FutureExt as _;
+use axum::{
+    Router,
+    body::Body,
+    http::{
+        HeaderValue, Request, Response, Version,
+        header::{CONNECTION, HOST},
+    },
+    response::IntoResponse as _,
+};
+use futures_util::{FutureExt as _, future::Either};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{
-        conn::auto,
-        graceful::{GracefulShutdown, Watcher},
-    },
+    server::conn::auto,
 };
-use metrics::counter;
+use metrics::{Counter, counter};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
+    sync::watch,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
+    accept_backoff::AcceptBackoff,
+    access_log::{AccessRecord, NO_ROUTE},
+    api_error::ApiError,
     app::App,
     client::{OverTls, Peer},
     config::Bounds,
-    metrics::TLS_HANDSHAKE_FAILURES,
+    memory_budget::MemoryBudget,
+    metrics::{STALLED_CONNECTIONS, TLS_HANDSHAKE_FAILURES},
+    response_progress::{Overdue, ResponseProgress, TrackedStream, track_response},
     room::{OpenConnection, Room},
     routes::Routes,
     socket::{Accepted, Socket},
@@ -42,13 +53,18 @@ use crate::{
 };
 
 /// Maximum number of connections of the admin listener: probes, one or two Prometheus servers and operators.
-const MAX_ADMIN_CONNECTIONS: usize = 128;
+pub(crate) const MAX_ADMIN_CONNECTIONS: usize = 128;
 
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_STREAMS: u32 = 256;
 /// Streams that a peer has reset before they were accepted, on one connection. hyper's default is 20.
 const MAX_RESET_STREAMS: usize = 1_024;
+/// Bytes that a peer may send before a body is read, on a stream and on a connection of HTTP/2. hyper's default is 1 MiB for
+/// both.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Bytes of a response that a stream of HTTP/2 takes before the peer does. hyper's default is 400 KiB.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
 
 /// A listening socket with the routes that it serves and its own limit of connections.
 #[derive(Debug)]
@@ -58,6 +74,7 @@ pub struct Listener {
     routes: Routes,
     max_connections: usize,
     tls: Option<CurrentTls>,
+    stalled: Counter,
 }
 
 impl Listener {
@@ -73,6 +90,7 @@ impl Listener {
             routes: routes.into(),
             max_connections,
             tls: None,
+            stalled: counter!(STALLED_CONNECTIONS, "listener" => name),
         }
     }
 
@@ -127,6 +145,7 @@ impl Listener {
         closing: impl Future<Output = ()>,
     ) {
         let mut room = Room::new(self.name, self.max_connections);
+        let mut backoff = AcceptBackoff::new(self.name);
         let mut closing = pin!(closing);
         loop {
             let permit = tokio::select! {
@@ -136,7 +155,7 @@ impl Listener {
             tokio::select! {
                 () = &mut closing => break,
                 accepted = self.socket.accept() => {
-                    self.start(connections, accepted, room.count(permit)).await;
+                    self.start(connections, accepted, room.count(permit), &mut backoff).await;
                 }
             }
         }
@@ -145,7 +164,8 @@ impl Listener {
             let Some(permit) = room.permit_now() else {
                 break;
             };
-            self.start(connections, accepted, room.count(permit)).await;
+            let open = room.count(permit);
+            self.start(connections, accepted, open, &mut backoff).await;
         }
     }
 
@@ -154,12 +174,19 @@ impl Listener {
         connections: &Connections,
         accepted: io::Result<Accepted>,
         open: OpenConnection,
+        backoff: &mut AcceptBackoff,
     ) {
         let service = |peer| Service {
             routes: self.routes.clone(),
             peer,
             is_tls: self.tls.is_some(),
+            listener: self.name,
+            stalled: self.stalled.clone(),
+            progress: ResponseProgress::new(),
         };
+        if accepted.is_ok() {
+            backoff.reset();
+        }
         match accepted {
             Ok(Accepted::Tcp(stream, peer)) => {
                 connections.spawn(stream, service(Some(peer)), self.handshake(), open);
@@ -168,9 +195,8 @@ impl Listener {
                 connections.spawn(stream, service(None), self.handshake(), open);
             }
             Err(why) => {
-                // Without a delay, running out of file descriptors would be a busy loop.
-                tracing::warn!("a connection could not be accepted: {why}");
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                drop(open);
+                backoff.wait(&why).await;
             }
         }
     }
@@ -195,6 +221,10 @@ struct Service {
     /// The address of the peer; `None` on a unix socket.
     peer: Option<SocketAddr>,
     is_tls: bool,
+    listener: &'static str,
+    /// Counts connections whose peer takes no responses.
+    stalled: Counter,
+    progress: Arc<ResponseProgress>,
 }
 
 /// The TLS handshake of a connection.
@@ -229,23 +259,35 @@ impl Handshake {
 
 /// The connections of all listeners.
 pub(crate) struct Connections {
+    settings: ConnectionSettings,
+    /// Each connection has a receiver.
+    closing: watch::Sender<()>,
+}
+
+#[derive(Clone)]
+struct ConnectionSettings {
     builder: auto::Builder<TokioExecutor>,
     header_timeout: Duration,
-    graceful: GracefulShutdown,
+    budget: MemoryBudget,
 }
 
 impl Connections {
-    pub(crate) fn new(bounds: Bounds) -> Connections {
+    pub(crate) fn new(app: &App) -> Connections {
+        let bounds = app.bounds();
         Connections {
-            builder: builder(bounds),
-            header_timeout: bounds.header,
-            graceful: GracefulShutdown::new(),
+            settings: ConnectionSettings {
+                builder: builder(bounds),
+                header_timeout: bounds.header,
+                budget: app.memory_budget().clone(),
+            },
+            closing: watch::Sender::new(()),
         }
     }
 
     /// Ends each connection after its current request.
     pub(crate) async fn shutdown(self) {
-        self.graceful.shutdown().await;
+        self.closing.send_replace(());
+        self.closing.closed().await;
     }
 
     fn spawn(
@@ -255,17 +297,17 @@ impl Connections {
         handshake: Option<Handshake>,
         open: OpenConnection,
     ) {
-        let (builder, header_timeout) = (self.builder.clone(), self.header_timeout);
+        let settings = self.settings.clone();
         // Made before the handshake, so a shutdown waits for the connection from now on.
-        let watcher = self.graceful.watcher();
+        let closing = self.closing.subscribe();
         tokio::spawn(async move {
             let _open = open;
             let Some(handshake) = handshake else {
-                return serve_stream(&builder, stream, service, watcher, header_timeout).await;
+                return serve_stream(&settings, stream, service, closing).await;
             };
-            let accepted = handshake.accept(stream, service.peer, header_timeout).await;
-            if let Some(stream) = accepted {
-                serve_stream(&builder, stream, service, watcher, header_timeout).await;
+            let accepted = handshake.accept(stream, service.peer, settings.header_timeout);
+            if let Some(stream) = accepted.await {
+                serve_stream(&settings, stream, service, closing).await;
             }
         });
     }
@@ -273,42 +315,98 @@ impl Connections {
 
 /// Serves the requests of one connection until it ends.
 async fn serve_stream(
-    builder: &auto::Builder<TokioExecutor>,
+    settings: &ConnectionSettings,
     stream: impl ByteStream,
     service: Service,
-    watcher: Watcher,
-    header_timeout: Duration,
+    mut closing: watch::Receiver<()>,
 ) {
+    let ConnectionSettings {
+        builder,
+        header_timeout,
+        budget,
+    } = settings;
     let has_request = Arc::new(AtomicBool::new(false));
     let saw_request = Arc::clone(&has_request);
+    let (peer, listener) = (service.peer, service.listener);
+    let (progress, stalled) = (Arc::clone(&service.progress), service.stalled.clone());
+    let stream = TokioIo::new(TrackedStream::new(stream, Arc::clone(&progress)));
     let service = service_fn(move |request: Request<Incoming>| {
         saw_request.store(true, Ordering::Relaxed);
         respond(&service, request)
     });
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    let mut connection = pin!(watcher.watch(connection.into_owned()));
+    let connection = builder.serve_connection_with_upgrades(stream, service);
+    let mut connection = pin!(connection.into_owned());
     // Hyper applies no timeout before the first byte and while it detects the HTTP version.
-    tokio::select! {
-        _ = &mut connection => return,
-        () = tokio::time::sleep(header_timeout) => {}
-    }
-    if has_request.load(Ordering::Relaxed) {
-        // An error ends only this connection.
-        let _ = connection.await;
+    let mut first_request = pin!(tokio::time::sleep(*header_timeout));
+    let mut awaits_request = true;
+    let mut is_closing = false;
+    loop {
+        tokio::select! {
+            // An error ends only this connection.
+            _ = &mut connection => return,
+            _ = closing.changed(), if !is_closing => {
+                is_closing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = &mut first_request, if awaits_request => {
+                awaits_request = false;
+                if !has_request.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+            overdue = progress.overdue(*header_timeout, budget) => match overdue {
+                Overdue::Idle => {
+                    connection.as_mut().graceful_shutdown();
+                    // A peer that does not close the connection either has the same time for it.
+                    if tokio::time::timeout(*header_timeout, &mut connection).await.is_ok() {
+                        return;
+                    }
+                    if progress.is_idle() {
+                        return;
+                    }
+                }
+                Overdue::Stalled => {
+                    stalled.increment(1);
+                    tracing::debug!(?peer, listener, "closed a connection whose peer takes no responses");
+                    return;
+                }
+            },
+        }
     }
 }
 
 fn respond(
     service: &Service,
     mut request: Request<Incoming>,
-) -> impl Future<Output = Result<axum::response::Response, Infallible>> + use<> {
+) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
     if let Some(peer) = service.peer {
         request.extensions_mut().insert(Peer(peer));
     }
     if service.is_tls {
         request.extensions_mut().insert(OverTls);
     }
-    service.routes.call(request)
+    let progress = Arc::clone(&service.progress);
+    let open = (request.version() == Version::HTTP_2).then(|| progress.begin());
+    let responding = if lacks_host(&request) {
+        Either::Left(std::future::ready(Ok(without_host(request))))
+    } else {
+        Either::Right(service.routes.call(request))
+    };
+    responding.map(move |response| Ok(track_response(response?, &progress, open)))
+}
+
+/// Whether a request of HTTP/1.1 has no `Host`, which RFC 9112 forbids.
+fn lacks_host(request: &Request<Incoming>) -> bool {
+    request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST)
+}
+
+fn without_host(request: Request<Incoming>) -> Response<Body> {
+    let record = AccessRecord::start(&request.map(Body::new), NO_ROUTE);
+    let mut response = ApiError::bad_request("HTTP/1.1 needs a Host header").into_response();
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    record.finish(response.status());
+    response
 }
 
 fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
@@ -325,6 +423,9 @@ fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
         .keep_alive_timeout(bounds.header)
         .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
         .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         // A proxy that gives up on many calls at once, because this process paused, must not lose the others too.
         .max_pending_accept_reset_streams(Some(MAX_RESET_STREAMS));
     builder

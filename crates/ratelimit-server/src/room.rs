@@ -28,7 +28,7 @@ impl Room {
         Room {
             listener,
             max_connections,
-            semaphore: Arc::new(Semaphore::new(max_connections)),
+            semaphore: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
             open,
             warned_at: None,
         }

@@ -28,7 +28,7 @@ use crate::{
     cli_error::CliError,
     config::{Config, ListenAddr, Settings, unknown_variables},
     listener::{Connections, Listener},
-    logging, metrics, reload,
+    logging, metrics, open_files, reload,
     reload_channel::reload_channel,
     socket::Socket,
     startup_banner::StartupBanner,
@@ -52,13 +52,15 @@ const RETURN_WITHIN: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// Fails if the configuration is invalid or an address cannot be bound.
+#[allow(clippy::too_many_lines, reason = "the start, step by step")]
 pub async fn run(settings: &Settings) -> Result<(), CliError> {
-    let (config, versions) = reload::load_with_versions(settings)?;
+    let (mut config, versions) = reload::load_with_versions(settings)?;
     #[cfg(feature = "envoy")]
     if let Some(xds) = config.envoy.as_ref().and_then(|envoy| envoy.xds.as_ref()) {
         xds.check_files()?;
     }
     let log = logging::start(&config);
+    open_files::fit_connections(&mut config);
     let main = bind(config.listen).await?;
     let listen = main.local_addr()?;
     let admin = match config.admin_listen {
@@ -326,7 +328,7 @@ impl StopSignals {
 /// 4. Prefetched units of windows and counters are given back to Redis.
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
-    let connections = Connections::new(bounds);
+    let connections = Connections::new(&app);
     // Dropping the set ends its tasks.
     #[cfg(feature = "console")]
     let mut tasks = tokio::task::JoinSet::new();

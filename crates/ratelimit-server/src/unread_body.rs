@@ -9,7 +9,7 @@ use std::{
 
 use axum::{body::Body, extract::Request};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 /// Maximum size and time of a rest that is read.
@@ -36,10 +36,19 @@ impl UnreadBody {
     pub(crate) async fn discard(self) {
         let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(rest) = rest {
-            let reading = Limited::new(rest, MAX_REST_BYTES).collect();
             // A longer or slower rest is dropped, which resets the stream.
-            let _ = tokio::time::timeout(MAX_REST_TIME, reading).await;
+            let _ = tokio::time::timeout(MAX_REST_TIME, read_rest(rest)).await;
         }
+    }
+}
+
+/// Drops each frame before it reads the next.
+async fn read_rest(mut rest: Body) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = rest.frame().await
+        && length <= MAX_REST_BYTES
+    {
+        length += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 

@@ -131,7 +131,7 @@ impl fmt::Display for SetRegistryError {
     }
 }
 
-ratelimit_core::debug_as_display!(SetRegistryError);
+debug_as_display!(SetRegistryError);
 
 impl error::Error for SetRegistryError {}
 

@@ -256,7 +256,7 @@ impl fmt::Display for SetDefaultsError {
     }
 }
 
-ratelimit_core::debug_as_display!(SetDefaultsError);
+debug_as_display!(SetDefaultsError);
 
 impl error::Error for SetDefaultsError {}
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::Duration,
@@ -341,7 +341,11 @@ mod tests {
             watch(&dir.path().join("none.toml")),
             ReloadError::Io(_)
         ));
-        assert!(watch(dir.path()).to_string().contains("expected a regular file"));
+        assert!(
+            watch(dir.path())
+                .to_string()
+                .contains("expected a regular file")
+        );
         assert!(matches!(watch(&broken), ReloadError::Invalid(_)));
         assert_eq!(registry.names().len(), 0);
     }

@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 48] = [
+const OWN_TARGETS: [&str; 52] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -31,6 +31,7 @@ const OWN_TARGETS: [&str; 48] = [
     "ratelimit_http::middleware",
     "ratelimit_http::registry::reordered",
     "ratelimit_server",
+    "ratelimit_server::accept_backoff",
     "ratelimit_server::access",
     "ratelimit_server::audit",
     "ratelimit_server::browser_guard",
@@ -47,8 +48,10 @@ const OWN_TARGETS: [&str; 48] = [
     "ratelimit_server::file_read",
     "ratelimit_server::listener",
     "ratelimit_server::logging",
+    "ratelimit_server::memory_budget",
     "ratelimit_server::missing_files",
     "ratelimit_server::refusal_log",
+    "ratelimit_server::open_files",
     "ratelimit_server::reload",
     "ratelimit_server::room",
     "ratelimit_server::routes::forward_auth",

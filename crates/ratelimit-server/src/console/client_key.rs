@@ -97,7 +97,7 @@ impl ClientKeyResponse {
 
 async fn client_key(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
-    let bytes = read_up_to(MAX_BODY, &parts.headers, body).await?;
+    let bytes = read_up_to(&app, MAX_BODY, &parts.headers, body).await?;
     let Object(call): Object<ClientKeyRequest> = parse(&bytes)?;
     if call
         .trusted

@@ -2,7 +2,7 @@
 
 use axum::{
     Router,
-    body::Bytes,
+    body::Body,
     extract::State,
     http::{
         HeaderMap, StatusCode,
@@ -29,8 +29,17 @@ use serde_json::{Map, Value};
 use crate::{
     app::App,
     envoy::service::RateLimitEndpoint,
-    json_body::{is_json, not_json},
+    json_body::{BoundedVec, is_json, not_json, read_any},
 };
+
+/// The most descriptors of a request, as over gRPC.
+const MAX_DESCRIPTORS: usize = 1_024;
+
+/// The most entries of a descriptor.
+const MAX_ENTRIES: usize = 64;
+
+/// Memory for the answer to a descriptor.
+const DESCRIPTOR_BYTES: usize = 1_024;
 
 /// The route `/json`.
 pub(crate) fn json_routes(endpoint: RateLimitEndpoint) -> Router<App> {
@@ -40,16 +49,24 @@ pub(crate) fn json_routes(endpoint: RateLimitEndpoint) -> Router<App> {
 async fn ask(
     State(endpoint): State<RateLimitEndpoint>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     // A page of another site can send every type but JSON. Clients other than browsers send any type, and no origin.
     if headers.contains_key(ORIGIN) && !is_json(&headers) {
         return not_json().into_response();
     }
+    let app = endpoint.app();
+    let mut body = match read_any(app, app.bounds().body, body).await {
+        Ok(body) => body,
+        Err(why) => return why.into_response(),
+    };
     let request = serde_json::from_slice::<JsonRequest>(&body).ok();
     let Some(request) = request.and_then(JsonRequest::into_message) else {
         return bad_request();
     };
+    if let Err(why) = body.hold_more(request.descriptors.len() * DESCRIPTOR_BYTES) {
+        return why.into_response();
+    }
     let Ok(response) = endpoint.answer(&request, None).await else {
         return bad_request();
     };
@@ -57,8 +74,11 @@ async fn ask(
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         Code::Ok | Code::Unknown => StatusCode::OK,
     };
-    let body = response_json(&response).to_string();
-    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    let json = response_json(&response).to_string();
+    let mut response = (status, [(CONTENT_TYPE, "application/json")], json).into_response();
+    let memory = body.into_memory().until_sent();
+    response.extensions_mut().insert(memory);
+    response
 }
 
 fn bad_request() -> Response {
@@ -70,7 +90,7 @@ fn bad_request() -> Response {
 #[serde(deny_unknown_fields)]
 struct JsonRequest {
     domain: Option<String>,
-    descriptors: Option<Vec<JsonDescriptor>>,
+    descriptors: Option<BoundedVec<JsonDescriptor, MAX_DESCRIPTORS>>,
     #[serde(alias = "hitsAddend")]
     hits_addend: Option<JsonInteger>,
 }
@@ -78,7 +98,7 @@ struct JsonRequest {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonDescriptor {
-    entries: Option<Vec<JsonEntry>>,
+    entries: Option<BoundedVec<JsonEntry, MAX_ENTRIES>>,
     limit: Option<JsonLimit>,
     #[serde(alias = "hitsAddend")]
     hits_addend: Option<JsonInteger>,
@@ -134,7 +154,10 @@ fn integer<T: TryFrom<u64> + Default>(integer: Option<JsonInteger>) -> Option<T>
 
 impl JsonRequest {
     fn into_message(self) -> Option<RateLimitRequest> {
-        let descriptors = self.descriptors.unwrap_or_default().into_iter();
+        let descriptors = self
+            .descriptors
+            .map_or_else(Vec::new, |list| list.0)
+            .into_iter();
         Some(RateLimitRequest {
             domain: self.domain.unwrap_or_default(),
             descriptors: descriptors
@@ -147,7 +170,10 @@ impl JsonRequest {
 
 impl JsonDescriptor {
     fn into_message(self) -> Option<RateLimitDescriptor> {
-        let entries = self.entries.unwrap_or_default().into_iter();
+        let entries = self
+            .entries
+            .map_or_else(Vec::new, |list| list.0)
+            .into_iter();
         let entries = entries.map(|entry| Entry {
             key: entry.key.unwrap_or_default().into(),
             value: entry.value.unwrap_or_default().into(),

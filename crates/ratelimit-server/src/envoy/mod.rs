@@ -4,6 +4,7 @@ mod grpc_timeout;
 mod json;
 mod limit_headers;
 mod log_text;
+mod message_guard;
 mod quota;
 mod ratelimit_metrics;
 mod reflection;

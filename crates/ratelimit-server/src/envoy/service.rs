@@ -24,6 +24,7 @@ use tonic_health::{
     ServingStatus,
     server::{HealthReporter, health_reporter},
 };
+use tower::Layer as _;
 
 use crate::{
     app::App,
@@ -32,16 +33,13 @@ use crate::{
         CurrentRules,
         grpc_timeout::decision_deadline,
         limit_headers::add_limit_headers,
+        message_guard::{MessageBounds, MessageGuardLayer},
         quota::{QuotaEndpoint, QuotaServer},
         ratelimit_metrics::RatelimitMetrics,
         reflection::add_reflection,
     },
     metrics::{ENVOY_IGNORED, ENVOY_REQUESTS, ENVOY_UNKNOWN_DOMAINS},
 };
-
-/// The largest request, in bytes. Envoy sends the values of headers, up to 8 MiB of them, in each descriptor that names
-/// them. A request that is refused would pass at Envoy.
-const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// The names under which the health service reports the state of the server.
 const HEALTH_NAMES: [&str; 4] = ["", "ratelimit", SERVICE_NAME, QuotaServer::NAME];
@@ -50,6 +48,8 @@ const SERVICE_NAME: &str = RateLimitServiceServer::<RateLimitEndpoint>::NAME;
 /// The path of the call. A route of its own saves 2,300 of 69,000 instructions a call: tonic's route captures the name of
 /// the method.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const STREAM_QUOTAS: &str =
+    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const HEALTH_SERVICE_NAME: &str = "grpc.health.v1.Health";
 
 /// The rate limit service of Envoy.
@@ -157,15 +157,29 @@ impl RateLimitEndpoint {
         });
         let has_reflection = self.options.has_reflection;
         let quota = QuotaEndpoint::new(self.app.clone(), Arc::clone(&self.rules)).server();
-        let service =
-            RateLimitServiceServer::new(self).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let call = Router::new().route_service(SHOULD_RATE_LIMIT, service.clone());
+        let budget = self.app.envoy_memory_budget().clone();
+        let guard = |bounds| MessageGuardLayer {
+            bounds,
+            budget: budget.clone(),
+        };
+        let max_bytes = MessageBounds::RATE_LIMIT.max_bytes;
+        let service = RateLimitServiceServer::new(self).max_decoding_message_size(max_bytes);
+        let call = guard(&MessageBounds::RATE_LIMIT).layer(service.clone());
+        let reports = guard(&MessageBounds::QUOTA_REPORT).layer(quota.clone());
+        let calls = Router::new()
+            .route_service(SHOULD_RATE_LIMIT, call)
+            .route_service(STREAM_QUOTAS, reports);
         let mut routes = Routes::new(service).add_service(health).add_service(quota);
         if has_reflection {
             let names = [SERVICE_NAME, QuotaServer::NAME, HEALTH_SERVICE_NAME];
             routes = add_reflection(routes, &names);
         }
-        routes.prepare().into_axum_router().merge(call)
+        let others = routes.prepare().into_axum_router();
+        others.layer(guard(&MessageBounds::SMALL)).merge(calls)
+    }
+
+    pub(super) fn app(&self) -> &App {
+        &self.app
     }
 
     /// Decides a request, by its deadline if it has one.

@@ -6,6 +6,7 @@
 
 mod histogram;
 mod recorder;
+mod rendering;
 #[cfg_attr(
     not(feature = "console"),
     allow(dead_code, reason = "the console samples the list")
@@ -28,12 +29,23 @@ use ratelimit_http::metrics::{CONFIG_OK, POLICY_RELOADS};
 
 pub(crate) use self::histogram::BucketHistogram;
 pub use self::recorder::{MetricsHandle, MetricsRecorder};
+pub(crate) use self::rendering::SharedRendering;
 #[cfg(feature = "console")]
 pub(crate) use self::series::{SampledSeries, SampledValue, SharedValue};
 use crate::refusal_log::BadCall;
 
 /// Gauge of open connections, by `listener`: `main`, `admin`, `envoy` or `metrics`.
 pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";
+
+/// Counter of connections that could not be accepted, by `listener`: mostly because no file descriptor is left.
+pub(crate) const ACCEPT_FAILURES: &str = "rate_limiter_accept_failures_total";
+
+/// Counter of connections that were closed because the peer took no bytes of a response, by `listener`.
+pub(crate) const STALLED_CONNECTIONS: &str = "rate_limiter_stalled_connections_total";
+
+/// Counter of requests that were refused because too many bytes of requests are in flight, by `budget`: `rest`, `envoy` or
+/// `quota`.
+pub(crate) const MEMORY_REFUSALS: &str = "rate_limiter_memory_refusals_total";
 
 /// Counter of responses, by `route` and `status`.
 pub(crate) const HTTP_REQUESTS: &str = "rate_limiter_http_requests_total";
@@ -82,7 +94,7 @@ pub(crate) const QUOTA_BUCKETS: &str = "rate_limiter_envoy_quota_buckets";
 /// `unassigned` if they passed without a grant, or `unrecorded` if those were never charged.
 pub(crate) const QUOTA_UNITS: &str = "rate_limiter_envoy_quota_units_total";
 
-/// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, `overflow` beyond 100,000 on a stream, or
+/// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, `overflow` beyond 100,000 on a stream or 400,000 on all, or
 /// `not_utf8` for an id that Envoy would not decode, with each report of it.
 pub(crate) const QUOTA_UNGRANTED: &str = "rate_limiter_envoy_quota_ungranted_total";
 
@@ -143,12 +155,15 @@ const fn metric(kind: MetricKind, name: &'static str, help: &'static str) -> Met
 
 /// The metrics of the server. `describe` of `ratelimit_core::metrics` and `ratelimit_http::metrics` have the texts of theirs.
 #[rustfmt::skip]
-const METRICS: [MetricInfo; 22] = {
+const METRICS: [MetricInfo; 25] = {
     use MetricKind::{Counter, Gauge, Histogram};
     [
         metric(Counter, HTTP_REQUESTS, "Responses, by route and status."),
         metric(Gauge, HTTP_CONNECTIONS, "Open connections, by listener."),
         metric(Counter, REFUSED_CALLS, "Calls with an unknown policy or parameter, or without a policy, by reason."),
+        metric(Counter, ACCEPT_FAILURES, "Connections that could not be accepted, by listener."),
+        metric(Counter, STALLED_CONNECTIONS, "Connections closed because the peer took no responses, by listener."),
+        metric(Counter, MEMORY_REFUSALS, "Requests refused because too many bytes of requests are in flight, by budget."),
         metric(Counter, TLS_RELOADS, "Reloads of the certificates, by result."),
         metric(Counter, TLS_HANDSHAKE_FAILURES, "TLS handshakes that failed."),
         metric(Counter, ENVOY_REQUESTS, "Requests of Envoy, by code."),

@@ -16,7 +16,6 @@ use crate::{
     check_response::is_false,
     config::ConsoleMode,
     json_response::json,
-    metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };
 
@@ -162,10 +161,9 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
 
 /// The metrics. They are rendered on a blocking thread: those of 10,000 policies take tens of milliseconds.
 pub(super) async fn prometheus(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
-    let handle = app.metrics().clone();
-    let rendered = tokio::task::spawn_blocking(move || metrics::render(&handle)).await;
+    let text = app.rendering().get(app.metrics()).await;
     // An error means that the runtime shuts down.
-    let text = rendered.map_err(|why| {
+    let text = text.map_err(|why| {
         ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "No metrics",

@@ -21,7 +21,7 @@ use crate::{
     check_request::{CheckRequest, Item},
     check_response::{self, CheckResponse},
     config::Rules,
-    json_body::{parse, read},
+    json_body::{BoundedVec, parse, read},
     json_object::Object,
     query::Query,
 };
@@ -30,12 +30,14 @@ const MAX_CHECKS: usize = 1_000;
 /// Checks of one request that are decided concurrently. This is an eighth of the calls that a Redis
 /// store has in flight, so one request cannot starve the others.
 const MAX_CONCURRENT_CHECKS: usize = 128;
+/// Memory for one of several checks, with its result.
+const CHECK_BYTES: usize = 1_024;
 
 /// Body of a request with several checks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchRequest {
-    checks: Vec<Object<Item>>,
+    checks: BoundedVec<Object<Item>, MAX_CHECKS>,
     /// Whether all checks are charged or none.
     #[serde(default, rename = "together")]
     is_joint: Option<bool>,
@@ -69,7 +71,7 @@ pub(super) async fn post(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let rules = app.rules();
-    let bytes = read(&app, &parts.headers, body).await?;
+    let mut bytes = read(&app, &parts.headers, body).await?;
     app.check_parameters(&parts, &[])?;
     match parse(&bytes) {
         Ok(Object(item)) => {
@@ -81,31 +83,50 @@ pub(super) async fn post(
         Err(why) => return Err(why),
     }
     let Object(BatchRequest { checks, is_joint }) = parse(&bytes)?;
+    let BoundedVec(checks) = checks;
     let is_joint = is_joint == Some(true);
     let max = if is_joint { MAX_JOINT_HITS } else { MAX_CHECKS };
     if checks.len() > max {
         let too_many = format!("at most {max} checks in one request");
         return Err(ApiError::bad_request(too_many));
     }
+    // Nothing is charged yet.
+    bytes.hold_more(checks.len() * CHECK_BYTES)?;
     // All checks are validated before the first one charges.
     let read = checks.into_iter().enumerate().map(|(index, Object(item))| {
         CheckRequest::from_item(&app, &rules, &parts, item).map_err(|why| why.in_check(index))
     });
-    let mut check_requests: Vec<CheckRequest> = read.collect::<Result<_, _>>()?;
-    if is_joint {
-        return check_joint(&app, &check_requests).await;
-    }
+    let check_requests: Vec<CheckRequest> = read.collect::<Result<_, _>>()?;
+    let memory = bytes.into_memory().until_sent();
+    let response = if is_joint {
+        check_joint(&app, &check_requests).await
+    } else {
+        Ok(check_each(&app, &rules, check_requests).await)
+    };
+    response.map(|mut response| {
+        response.extensions_mut().insert(memory);
+        response
+    })
+}
+
+/// Charges each check by itself.
+async fn check_each(
+    app: &App,
+    rules: &Rules,
+    mut check_requests: Vec<CheckRequest>,
+) -> Response<Body> {
     let deadline = Instant::now() + batch_time(app.bounds().decision, check_requests.len());
     for check_request in &mut check_requests {
         check_request.deadline = Some(deadline);
     }
-    let checks = check_requests.iter();
-    let checks: Vec<_> = checks.map(|check| charge(&app, check)).collect();
-    let charged = stream::iter(checks).buffered(MAX_CONCURRENT_CHECKS);
+    // Futures are made when it is their turn: each takes some kilobytes.
+    let checks = stream::iter(0..check_requests.len());
+    let charged = checks.map(|index| charge(app, &check_requests[index]));
+    let charged = charged.buffered(MAX_CONCURRENT_CHECKS);
     let charged: Vec<ChargedCheck> = charged.collect().await;
     let results = charged.into_iter();
     let results: Vec<CheckResult> = results
-        .map(|charged| charged.into_result(&app, &rules))
+        .map(|charged| charged.into_result(app, rules))
         .collect();
     let responses = check_requests.iter().zip(&results);
     let responses = responses.map(|(check_request, result)| result.response(check_request));
@@ -113,7 +134,7 @@ pub(super) async fn post(
         allowed: None,
         results: responses.collect(),
     };
-    Ok(json(StatusCode::OK, &body))
+    json(StatusCode::OK, &body)
 }
 
 /// The time for Redis to decide `count` checks of one request. Afterwards the failure mode decides the others.

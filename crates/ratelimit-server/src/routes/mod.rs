@@ -189,11 +189,12 @@ fn with_fallbacks(routes: Router<App>) -> Router<App> {
 
 /// The document with the names of the current policies.
 async fn openapi(State(app): State<App>) -> impl IntoResponse {
-    let rules = app.rules();
-    let names = rules.policies.iter().map(Policy::name);
-    let names: Vec<String> = names.map(|name| Value::from(name).to_string()).collect();
-    let document = OPENAPI.replace(POLICIES, &names.join(", "));
-    let document = document.replace(OPTIONAL, &(!rules.requires_policy).to_string());
+    let document = app.openapi(|rules| {
+        let names = rules.policies.iter().map(Policy::name);
+        let names: Vec<String> = names.map(|name| Value::from(name).to_string()).collect();
+        let document = OPENAPI.replace(POLICIES, &names.join(", "));
+        document.replace(OPTIONAL, &(!rules.requires_policy).to_string())
+    });
     ([(CONTENT_TYPE, "application/json")], document)
 }
 

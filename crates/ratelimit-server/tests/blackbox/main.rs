@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
 
 mod admin;
+mod attacks;
 mod browser;
 mod browser_headers;
 mod chart;
@@ -20,6 +21,7 @@ mod lifecycle;
 mod listeners;
 mod manifests;
 mod manual_server;
+mod memory_cgroup;
 mod metrics;
 mod observability;
 mod offenders;
@@ -30,6 +32,7 @@ mod pictures;
 mod policy_file;
 mod prometheus;
 mod proxies;
+mod raw_http2;
 mod receipts;
 mod redis;
 mod required_policy;

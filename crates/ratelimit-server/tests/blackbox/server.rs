@@ -225,6 +225,11 @@ impl Server {
         lines.filter(|line| !line.contains(MARK)).collect()
     }
 
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         assert!(self.try_signal(signal));
     }

@@ -213,7 +213,7 @@ async fn check_config(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
-    let bytes = read_up_to(MAX_BODY, &parts.headers, body).await?;
+    let bytes = read_up_to(&app, MAX_BODY, &parts.headers, body).await?;
     let Object(call): Object<CheckConfigRequest> = parse(&bytes)?;
     if call.text.len() > MAX_TEXT {
         let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");

@@ -14,7 +14,7 @@ use std::{
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{Request, State},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::post,
@@ -48,9 +48,9 @@ pub(super) fn routes() -> Router<App> {
 }
 
 /// Simulates on a blocking thread, with a store and a clock of its own.
-async fn simulate(request: Request) -> Result<Response, ApiError> {
+async fn simulate(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let body = json_body::read_up_to(MAX_BODY, &parts.headers, body).await?;
+    let body = json_body::read_up_to(&app, MAX_BODY, &parts.headers, body).await?;
     let Object(request): Object<SimulateRequest> = json_body::parse(&body)?;
     let turn = take_turn(MAX_WAIT).await?;
     let is_dropped = Arc::new(AtomicBool::new(false));

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeSet, HashMap},
     mem::size_of,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,6 +28,10 @@ pub(super) const UNMATCHED_TTL: Duration = Duration::from_secs(300);
 
 /// The most bytes of bucket ids of a stream, with what each entry takes beside its text.
 const MAX_ID_BYTES: usize = 64 << 20;
+
+/// The most buckets of all streams, and the most bytes of their ids.
+const MAX_ALL_BUCKETS: usize = 400_000;
+const MAX_ALL_ID_BYTES: usize = 128 << 20;
 
 /// A bucket without requests for this long gives way to a new one when there are too many.
 const IDLE_BEFORE_EVICTION: Duration = Duration::from_secs(10);
@@ -108,9 +115,24 @@ impl Bucket {
     }
 }
 
+/// The buckets of all streams.
+#[derive(Debug, Default)]
+pub(super) struct BucketTotals {
+    buckets: AtomicUsize,
+    id_bytes: AtomicUsize,
+}
+
+impl BucketTotals {
+    fn is_full(&self) -> bool {
+        self.buckets.load(Ordering::Relaxed) >= MAX_ALL_BUCKETS
+            || self.id_bytes.load(Ordering::Relaxed) >= MAX_ALL_ID_BYTES
+    }
+}
+
 /// The buckets of a stream, and when each has something to do.
 #[derive(Default)]
 pub(super) struct Buckets {
+    totals: Arc<BucketTotals>,
     by_key: HashMap<BucketKey, Bucket>,
     id_bytes: usize,
     /// The next wake-up of each bucket that has one and whose holder is here.
@@ -120,13 +142,28 @@ pub(super) struct Buckets {
     searched_at: Option<Timestamp>,
 }
 
+impl Drop for Buckets {
+    fn drop(&mut self) {
+        self.totals.buckets.fetch_sub(self.len(), Ordering::Relaxed);
+        self.totals
+            .id_bytes
+            .fetch_sub(self.id_bytes, Ordering::Relaxed);
+    }
+}
+
 impl Buckets {
+    pub(super) fn new(totals: Arc<BucketTotals>) -> Buckets {
+        let mut buckets = Buckets::default();
+        buckets.totals = totals;
+        buckets
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= MAX_BUCKETS || self.id_bytes >= MAX_ID_BYTES
+        self.len() >= MAX_BUCKETS || self.id_bytes >= MAX_ID_BYTES || self.totals.is_full()
     }
 
     pub(super) fn contains(&self, key: &BucketKey) -> bool {
@@ -140,13 +177,21 @@ impl Buckets {
     /// Adds a bucket.
     pub(super) fn insert(&mut self, bucket: Bucket) {
         let key = BucketKey::new(&bucket.id);
-        self.id_bytes += key.bytes();
-        self.by_key.insert(key, bucket);
+        let bytes = key.bytes();
+        if self.by_key.insert(key, bucket).is_none() {
+            self.id_bytes += bytes;
+            self.totals.buckets.fetch_add(1, Ordering::Relaxed);
+            self.totals.id_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn remove(&mut self, key: &BucketKey) -> Option<Bucket> {
         let bucket = self.by_key.remove(key)?;
         self.id_bytes -= key.bytes();
+        self.totals.buckets.fetch_sub(1, Ordering::Relaxed);
+        self.totals
+            .id_bytes
+            .fetch_sub(key.bytes(), Ordering::Relaxed);
         if let Some(at) = bucket.wake_at {
             self.wakes.remove(&(at, key.clone()));
         }

@@ -10,7 +10,8 @@ use ratelimit_envoy::quota::Holders;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{app::App, envoy::CurrentRules};
+use super::buckets::BucketTotals;
+use crate::{app::App, envoy::CurrentRules, memory_budget::MemoryBudget};
 
 /// Buckets of all streams whose store is asked at a time. Redis takes 1,024 calls of a process, and refuses those beyond:
 /// most of them stay free for other services.
@@ -23,6 +24,10 @@ pub(super) struct QuotaContext {
     pub(super) rules: Arc<CurrentRules>,
     pub(super) holders: Arc<Holders>,
     calls: Arc<Semaphore>,
+    /// The memory of reports that wait.
+    pub(super) reports: MemoryBudget,
+    /// The buckets of all streams.
+    pub(super) totals: Arc<BucketTotals>,
     /// The beginning of the clock.
     epoch: Instant,
 }
@@ -34,6 +39,8 @@ impl QuotaContext {
             rules,
             holders: Arc::default(),
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            reports: MemoryBudget::quota(),
+            totals: Arc::default(),
             epoch: Instant::now(),
         }
     }

@@ -1,15 +1,6 @@
 //! Reports of Envoy as they arrive.
 
-use std::{
-    collections::HashMap,
-    error::Error as _,
-    mem::size_of,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use std::{collections::HashMap, error::Error as _, mem::size_of, time::Instant};
 
 use futures_util::{Stream, StreamExt as _};
 use ratelimit_envoy::proto::envoy::service::rate_limit_quota::v3::{
@@ -20,15 +11,13 @@ use tokio::{sync::mpsc, task::yield_now};
 use tonic::{Code, Status};
 
 use super::buckets::BucketKey;
+use crate::memory_budget::{HeldMemory, MemoryBudget};
 
 /// The most usages of a report.
 const MAX_USAGES: usize = 200_000;
 
 /// The most entries of a bucket id.
 const MAX_ENTRIES: usize = 64;
-
-/// The memory of reports that wait. Four reports of 100,000 buckets fit.
-const MAX_WAITING_BYTES: usize = 128 << 20;
 
 /// Turns of a long loop after which other tasks may run.
 pub(super) const YIELD_EVERY: usize = 512;
@@ -37,6 +26,7 @@ pub(super) const YIELD_EVERY: usize = 512;
 pub(super) struct TimedReport {
     arrived: Instant,
     report: RateLimitQuotaUsageReports,
+    _memory: HeldMemory,
 }
 
 /// A report, or why there are no more.
@@ -60,35 +50,30 @@ impl Refusal {
 /// The sender's end of the reports of a stream.
 pub(super) struct ReportSender {
     reports: mpsc::UnboundedSender<ReceivedReport>,
-    waiting_bytes: Arc<AtomicUsize>,
+    budget: MemoryBudget,
 }
 
 /// Reports that have arrived and wait for the pass before.
 pub(super) struct ReportReceiver {
     reports: mpsc::UnboundedReceiver<ReceivedReport>,
-    waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// A queue of reports, which is bounded by their memory.
-pub(super) fn report_queue() -> (ReportSender, ReportReceiver) {
+/// A queue of reports. Those of all streams are bounded by their memory.
+pub(super) fn report_queue(budget: &MemoryBudget) -> (ReportSender, ReportReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let waiting_bytes = Arc::default();
     (
         ReportSender {
             reports: sender,
-            waiting_bytes: Arc::clone(&waiting_bytes),
+            budget: budget.clone(),
         },
-        ReportReceiver {
-            reports: receiver,
-            waiting_bytes,
-        },
+        ReportReceiver { reports: receiver },
     )
 }
 
 impl ReportSender {
     /// Reads reports as they arrive, also while others are processed: the time of arrival tells how old their counts are.
     ///
-    /// It never waits for the receiver. Beyond the bound of the queue the stream is refused.
+    /// It never waits for the receiver. A report that does not fit the budget ends the stream.
     pub(super) async fn read(
         self,
         mut incoming: impl Stream<Item = Result<RateLimitQuotaUsageReports, Status>> + Unpin,
@@ -96,6 +81,18 @@ impl ReportSender {
         while let Some(report) = incoming.next().await {
             let received = match report {
                 Ok(report) => self.admit(Instant::now(), report),
+                Err(status) if status.code() == Code::ResourceExhausted => Err(Refusal {
+                    reason: "overloaded",
+                    status,
+                }),
+                Err(status)
+                    if matches!(status.code(), Code::InvalidArgument | Code::OutOfRange) =>
+                {
+                    Err(Refusal {
+                        reason: "invalid",
+                        status,
+                    })
+                }
                 // An error of the connection has a source, and one of a message has none.
                 Err(status)
                     if status.source().is_some()
@@ -128,15 +125,16 @@ impl ReportSender {
         if ids.any(|id| id.bucket.len() > MAX_ENTRIES) {
             return Err(Refusal::invalid("a bucket id has more than 64 entries"));
         }
-        let bytes = memory(&report);
-        let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if waiting + bytes > MAX_WAITING_BYTES {
-            return Err(Refusal {
-                reason: "overloaded",
-                status: Status::resource_exhausted("too many reports wait"),
-            });
-        }
-        Ok(TimedReport { arrived, report })
+        let mut held = self.budget.hold();
+        held.grow(memory(&report)).map_err(|_| Refusal {
+            reason: "overloaded",
+            status: Status::resource_exhausted("too many reports wait"),
+        })?;
+        Ok(TimedReport {
+            arrived,
+            report,
+            _memory: held,
+        })
     }
 }
 
@@ -192,8 +190,6 @@ impl ReportReceiver {
         // Those that arrive in the meantime belong to the next batch.
         for _ in 0..=self.reports.len() {
             let received = next.and_then(|report| {
-                let bytes = memory(&report.report);
-                self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 check_domain(domain, &report.report)?;
                 Ok(report)
             });
@@ -225,7 +221,10 @@ fn check_domain(domain: &mut String, report: &RateLimitQuotaUsageReports) -> Res
 
 impl ReportBatch {
     /// Adds a report. Entries without a bucket are left out.
-    async fn add(&mut self, TimedReport { arrived, report }: TimedReport) {
+    async fn add(&mut self, report: TimedReport) {
+        let TimedReport {
+            arrived, report, ..
+        } = report;
         self.arrived = self.arrived.min(arrived);
         for (index, usage) in report.bucket_quota_usages.into_iter().enumerate() {
             if index % YIELD_EVERY == YIELD_EVERY - 1 {
@@ -272,7 +271,8 @@ mod tests {
 
     #[tokio::test]
     async fn reports_that_wait_become_one_batch_with_the_oldest_arrival() {
-        let (sender, mut receiver) = report_queue();
+        let budget = MemoryBudget::quota();
+        let (sender, mut receiver) = report_queue(&budget);
         let before = Instant::now();
         let first = sender.admit(before, report(&[("alice", 1), ("bob", 2)]));
         let arrived = before + std::time::Duration::from_secs(5);
@@ -297,15 +297,15 @@ mod tests {
         ];
         assert_eq!(usages, expected);
         assert_eq!(batch.arrived, before);
-        assert_eq!(receiver.waiting_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.held_bytes(), 0);
     }
 
     #[tokio::test]
     async fn reports_beyond_the_bound_are_refused() {
-        let (sender, mut receiver) = report_queue();
+        let budget = MemoryBudget::quota();
+        let (sender, mut receiver) = report_queue(&budget);
         let full = report(&vec![("alice", 1); 100_000]);
-        let reports = MAX_WAITING_BYTES / memory(&full) + 1;
-        assert!(reports > 4, "{reports}");
+        budget.hold().grow(4 * memory(&full)).unwrap();
 
         // The reader waits for nothing: it ends by itself.
         let endless = stream::repeat_with(|| Ok(full.clone()));
@@ -325,7 +325,7 @@ mod tests {
             id.bucket = vec![BucketEntry::default(); MAX_ENTRIES + 1];
         }
         for bad in [many, wide] {
-            let (sender, mut receiver) = report_queue();
+            let (sender, mut receiver) = report_queue(&MemoryBudget::quota());
             sender.read(stream::iter([Ok(bad)])).await;
             let refused = receiver.recv().await.unwrap();
             assert_eq!(refused.err().unwrap().reason, "invalid");

@@ -15,10 +15,10 @@ use super::{
     metrics::{count_closed, register},
     stream::{QuotaStream, TimedResponse},
 };
-use crate::{app::App, envoy::CurrentRules};
-
-/// The largest report, in bytes. 10,000 buckets are about half a mebibyte.
-const MAX_REPORT_BYTES: usize = 16 << 20;
+use crate::{
+    app::App,
+    envoy::{CurrentRules, message_guard::MessageBounds},
+};
 
 /// Responses that wait for Envoy to read. Grants are of use only at once, so there is room for few.
 const MAX_WAITING: usize = 2;
@@ -42,7 +42,8 @@ impl QuotaEndpoint {
     }
 
     pub(crate) fn server(self) -> QuotaServer {
-        RateLimitQuotaServiceServer::new(self).max_decoding_message_size(MAX_REPORT_BYTES)
+        RateLimitQuotaServiceServer::new(self)
+            .max_decoding_message_size(MessageBounds::QUOTA_REPORT.max_bytes)
     }
 }
 

@@ -61,14 +61,14 @@ impl QuotaStream {
         incoming: Streaming<RateLimitQuotaUsageReports>,
         responses: mpsc::Sender<TimedResponse>,
     ) -> QuotaStream {
-        let (sender, reports) = report_queue();
+        let (sender, reports) = report_queue(&context.reports);
         QuotaStream {
             rules: context.rules.subscribe(),
             reports,
             reader: tokio::spawn(sender.read(incoming)),
             responses,
             domain: String::new(),
-            buckets: Buckets::default(),
+            buckets: Buckets::new(Arc::clone(&context.totals)),
             open: OpenStream::new(),
             context,
         }

@@ -26,8 +26,8 @@ use tonic::{
     transport::Channel,
 };
 
-use super::{EnvoyServer, raw_http2, request};
-use crate::server::PATIENCE;
+use super::{EnvoyServer, request};
+use crate::{raw_http2, server::PATIENCE};
 
 const RULES: &str = "
 domain: edge

@@ -18,7 +18,6 @@ mod proxy;
 mod quota;
 mod quota_client;
 mod quota_grpc;
-mod raw_http2;
 mod settings;
 mod shared;
 mod tls;

@@ -1,0 +1,408 @@
+//! Bounds of gRPC messages that hold before they are decoded.
+
+use std::{
+    convert::Infallible,
+    mem::size_of,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use axum::{body::Body, extract::Request, http::Response};
+use bytes::{Buf as _, Bytes, BytesMut};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use metrics::counter;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use ratelimit_envoy::proto::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::rate_limit_quota::v3::{
+        bucket_id::BucketEntry, rate_limit_quota_usage_reports::BucketQuotaUsage,
+    },
+};
+use tonic::Status;
+use tower::{Layer, Service};
+
+use crate::{
+    memory_budget::{HeldMemory, MemoryBudget},
+    metrics::ENVOY_REQUESTS,
+};
+
+/// The flag and the length before each message.
+const PREFIX: usize = 5;
+
+/// What is bounded in the messages of a call.
+#[derive(Debug)]
+pub(super) struct MessageBounds {
+    /// The largest message, in bytes.
+    pub(super) max_bytes: usize,
+    /// The repeated fields that are counted, from the outermost.
+    levels: &'static [Level],
+    /// Whether a client sends one message, whose memory is held until the response is sent. In a stream of messages, that of
+    /// one is free when the next one is asked for.
+    is_unary: bool,
+}
+
+/// A field with messages, and those in it that are counted.
+#[derive(Debug)]
+struct Level {
+    field: u32,
+    /// The most messages of this field, in all of its parents.
+    max: usize,
+    /// The memory of one of them when it is decoded, without its bytes.
+    decoded_bytes: usize,
+    too_many: &'static str,
+}
+
+impl MessageBounds {
+    /// A request of the rate limit service. Envoy sends the values of headers, up to 8 MiB of them, in each descriptor that
+    /// names them, and a request that is refused would pass at Envoy.
+    pub(super) const RATE_LIMIT: MessageBounds = MessageBounds {
+        max_bytes: 16 << 20,
+        levels: &[
+            Level {
+                field: 2,
+                max: 1_024,
+                decoded_bytes: size_of::<RateLimitDescriptor>(),
+                too_many: "more than 1,024 descriptors",
+            },
+            Level {
+                field: 1,
+                max: 16_384,
+                decoded_bytes: size_of::<Entry>(),
+                too_many: "more than 16,384 entries",
+            },
+        ],
+        is_unary: true,
+    };
+
+    /// A report of the quota service. 10,000 buckets are about half a mebibyte.
+    pub(super) const QUOTA_REPORT: MessageBounds = MessageBounds {
+        max_bytes: 16 << 20,
+        levels: &[
+            Level {
+                field: 2,
+                max: 200_000,
+                decoded_bytes: size_of::<BucketQuotaUsage>(),
+                too_many: "a report has more than 200,000 usages",
+            },
+            Level {
+                field: 1,
+                max: 200_000,
+                decoded_bytes: 0,
+                too_many: "a report has more than 200,000 bucket ids",
+            },
+            Level {
+                field: 1,
+                max: 400_000,
+                decoded_bytes: size_of::<BucketEntry>(),
+                too_many: "the bucket ids of a report have more than 400,000 entries",
+            },
+        ],
+        is_unary: false,
+    };
+
+    /// A request of the health and reflection services.
+    pub(super) const SMALL: MessageBounds = MessageBounds {
+        max_bytes: 64 << 10,
+        levels: &[],
+        is_unary: false,
+    };
+
+    /// The memory that a message takes when it is decoded, without its bytes. A malformed message counts up to its mistake,
+    /// where decoding it ends too.
+    fn decoded_bytes(&self, message: &[u8]) -> Result<usize, &'static str> {
+        let mut counts = vec![0; self.levels.len()];
+        count_fields(message, self.levels, &mut counts)?;
+        let levels = self.levels.iter().zip(counts);
+        Ok(levels
+            .map(|(level, count)| level.decoded_bytes * count)
+            .sum())
+    }
+}
+
+/// Counts the fields of each level. Ends at the first one above a maximum.
+fn count_fields(
+    mut rest: &[u8],
+    levels: &[Level],
+    counts: &mut [usize],
+) -> Result<(), &'static str> {
+    let (Some((level, inner_levels)), Some((count, inner_counts))) =
+        (levels.split_first(), counts.split_first_mut())
+    else {
+        return Ok(());
+    };
+    while !rest.is_empty() {
+        let Ok((tag, wire_type)) = decode_key(&mut rest) else {
+            return Ok(());
+        };
+        if tag != level.field || wire_type != WireType::LengthDelimited {
+            let skipped = skip_field(wire_type, tag, &mut rest, DecodeContext::default());
+            if skipped.is_err() {
+                return Ok(());
+            }
+            continue;
+        }
+        let length = decode_varint(&mut rest).ok();
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let Some((inner, others)) = length.and_then(|length| rest.split_at_checked(length)) else {
+            return Ok(());
+        };
+        *count += 1;
+        if *count > level.max {
+            return Err(level.too_many);
+        }
+        count_fields(inner, inner_levels, inner_counts)?;
+        rest = others;
+    }
+    Ok(())
+}
+
+/// A layer that bounds the messages of calls before they are decoded, and holds their memory.
+#[derive(Clone, Debug)]
+pub(super) struct MessageGuardLayer {
+    pub(super) bounds: &'static MessageBounds,
+    pub(super) budget: MemoryBudget,
+}
+
+/// The service of [`MessageGuardLayer`].
+#[derive(Clone, Debug)]
+pub(super) struct MessageGuard<S> {
+    inner: S,
+    bounds: &'static MessageBounds,
+    budget: MemoryBudget,
+}
+
+impl<S> Layer<S> for MessageGuardLayer {
+    type Service = MessageGuard<S>;
+
+    fn layer(&self, inner: S) -> MessageGuard<S> {
+        MessageGuard {
+            inner,
+            bounds: self.bounds,
+            budget: self.budget.clone(),
+        }
+    }
+}
+
+impl<S, B> Service<Request> for MessageGuard<S>
+where
+    S: Service<Request, Response = Response<B>, Error = Infallible>,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let memory = Arc::new(Mutex::new(self.budget.hold()));
+        let (bounds, held) = (self.bounds, Arc::clone(&memory));
+        let request = request.map(|body| {
+            Body::new(BoundedMessages {
+                body,
+                bounds,
+                received: BytesMut::new(),
+                memory: held,
+            })
+        });
+        let responding = self.inner.call(request);
+        Box::pin(async move {
+            let mut response = responding.await?.map(Body::new);
+            if bounds.is_unary {
+                let memory = lock(&memory).take();
+                response.extensions_mut().insert(memory.until_sent());
+            }
+            Ok(response)
+        })
+    }
+}
+
+fn lock(memory: &Mutex<HeldMemory>) -> MutexGuard<'_, HeldMemory> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A body whose frames are whole messages within bounds.
+struct BoundedMessages {
+    body: Body,
+    bounds: &'static MessageBounds,
+    /// The beginning of a message.
+    received: BytesMut,
+    memory: Arc<Mutex<HeldMemory>>,
+}
+
+impl BoundedMessages {
+    /// Takes a message that has arrived.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some((prefix, rest)) = self.received.split_first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        let [flag, length @ ..] = *prefix;
+        let length = u32::from_be_bytes(length) as usize;
+        let max = self.bounds.max_bytes;
+        if length > max {
+            return Err(Status::out_of_range(format!(
+                "the message has {length} bytes, and at most {max} are allowed"
+            )));
+        }
+        let Some(message) = rest.get(..length) else {
+            return Ok(None);
+        };
+        // Compressed messages are refused later.
+        if flag == 0 {
+            let decoded = self.bounds.decoded_bytes(message).map_err(|why| {
+                if self.bounds.is_unary {
+                    counter!(ENVOY_REQUESTS, "code" => "invalid").increment(1);
+                }
+                Status::invalid_argument(why)
+            })?;
+            self.hold(decoded)?;
+        }
+        Ok(Some(self.received.split_to(PREFIX + length).freeze()))
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Status> {
+        let held = lock(&self.memory).grow(bytes);
+        held.map_err(|_| Status::resource_exhausted("too many bytes of requests are in flight"))
+    }
+}
+
+impl HttpBody for BoundedMessages {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if !self.bounds.is_unary {
+            // The messages before are decoded.
+            lock(&self.memory).shrink_to(self.received.len());
+        }
+        loop {
+            if let Some(message) = self.take_message().transpose() {
+                return Poll::Ready(Some(message.map(Frame::data)));
+            }
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(why)) => {
+                    return Poll::Ready(Some(Err(Status::from_error(Box::new(why)))));
+                }
+                None if self.received.has_remaining() => {
+                    // The decoder reports a message that was cut off.
+                    let rest = self.received.split().freeze();
+                    return Poll::Ready(Some(Ok(Frame::data(rest))));
+                }
+                None => return Poll::Ready(None),
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    if let Err(why) = self.hold(data.len()) {
+                        return Poll::Ready(Some(Err(why)));
+                    }
+                    self.received.extend_from_slice(&data);
+                }
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.received.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use prost::Message as _;
+    use ratelimit_envoy::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        [&[0][..], &length, message].concat()
+    }
+
+    fn bounded(bytes: &[u8], bounds: &'static MessageBounds, part: usize) -> BoundedMessages {
+        let parts: Vec<Result<Bytes, axum::Error>> = bytes
+            .chunks(part)
+            .map(|part| Ok(Bytes::copy_from_slice(part)))
+            .collect();
+        BoundedMessages {
+            body: Body::from_stream(futures_util::stream::iter(parts)),
+            bounds,
+            received: BytesMut::new(),
+            memory: Arc::new(Mutex::new(MemoryBudget::envoy().hold())),
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_are_passed_on_whole_and_their_bytes_stay_the_same() {
+        let request = RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors: vec![RateLimitDescriptor::default(); 1_024],
+            hits_addend: 1,
+        };
+        let message = framed(&request.encode_to_vec());
+        let bytes = [&message[..], &message, &[0, 0, 0]].concat();
+
+        let mut body = bounded(&bytes, &MessageBounds::RATE_LIMIT, 7);
+
+        for expected in [&message[..], &message, &[0, 0, 0]] {
+            let frame = body.frame().await.unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap(), expected);
+        }
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn messages_with_too_many_parts_are_refused_before_they_are_decoded() {
+        let entries = [0x0a, 0].repeat(16_385);
+        let mut one_descriptor = vec![0x12];
+        prost::encoding::encode_varint(entries.len() as u64, &mut one_descriptor);
+        one_descriptor.extend(entries);
+        for (message, bounds) in [
+            ([0x12, 0].repeat(1_025), &MessageBounds::RATE_LIMIT),
+            (one_descriptor, &MessageBounds::RATE_LIMIT),
+            ([0x12, 0].repeat(200_001), &MessageBounds::QUOTA_REPORT),
+        ] {
+            let mut body = bounded(&framed(&message), bounds, 10_000);
+            let refused = body.frame().await.unwrap().unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        }
+        let mut body = bounded(&[0, 255, 255, 255, 255], &MessageBounds::RATE_LIMIT, 5);
+        let refused = body.frame().await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::OutOfRange);
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_a_stream_is_that_of_its_last_message() {
+        let message = framed(&[0x12, 0].repeat(1_000));
+        let mut body = bounded(
+            &message.repeat(3),
+            &MessageBounds::QUOTA_REPORT,
+            message.len(),
+        );
+        let memory = Arc::clone(&body.memory);
+        let held = || lock(&memory).bytes();
+
+        let mut most = 0;
+        while let Some(frame) = body.frame().await {
+            frame.unwrap();
+            most = most.max(held());
+        }
+
+        assert_eq!(most, message.len() + 1_000 * size_of::<BucketQuotaUsage>());
+        assert_eq!(held(), 0);
+    }
+}
