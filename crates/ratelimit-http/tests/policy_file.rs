@@ -508,37 +508,38 @@ fn parse_time(text: &str) -> std::time::Duration {
     runs.min().expect("three runs")
 }
 
+fn rows(count: usize, row: fn(usize) -> String) -> String {
+    (0..count).map(row).collect()
+}
+
 /// Eight times the length takes about eight times as long. With work that grows with the square it is 64 times.
 #[test]
 fn the_time_to_read_a_file_grows_with_its_length_and_not_with_the_square() {
     type Text = fn(usize) -> String;
     let texts: [(&str, Text); 5] = [
         ("tiers", |count| {
-            let tiers: String = (0..count)
-                .map(|n| format!("t{n} = '{}/min; 5/s'\n", n + 10))
-                .collect();
+            let tiers = rows(count, |n| format!("t{n} = '{}/min; 5/s'\n", n + 10));
             format!("[policy.api]\nlimits = '10/min'\n[policy.api.tiers]\n{tiers}")
         }),
         ("tenants", |count| {
-            let rows = |row: fn(usize) -> String| (0..count).map(row).collect::<String>();
-            let tiers = rows(|n| format!("t{n} = '10/min'\n"));
-            let tenants = rows(|n| format!("c{n} = 't{n}'\n"));
+            let tiers = rows(count, |n| format!("t{n} = '10/min'\n"));
+            let tenants = rows(count, |n| format!("c{n} = 't{n}'\n"));
             format!(
                 "[policy.api]\nlimits = '10/min'\n[policy.api.tiers]\n{tiers}[policy.api.tenants]\n{tenants}"
             )
         }),
         ("tenants of no tier", |count| {
-            let tenants: String = (0..count).map(|n| format!("c{n} = 'none'\n")).collect();
+            let tenants = rows(count, |n| format!("c{n} = 'none'\n"));
             format!(
                 "[policy.api]\nlimits = '10/min'\ntiers = {{ a = '5/s' }}\n[policy.api.tenants]\n{tenants}"
             )
         }),
         ("policies", |count| {
-            let policies: String = (0..count).map(|n| format!("p{n} = '10/min'\n")).collect();
+            let policies = rows(count, |n| format!("p{n} = '10/min'\n"));
             format!("[policy]\n{policies}")
         }),
         ("unknown fields", |count| {
-            let fields: String = (0..count).map(|n| format!("f{n} = 1\n")).collect();
+            let fields = rows(count, |n| format!("f{n} = 1\n"));
             format!("[policy.api]\nlimits = '10/min'\n{fields}")
         }),
     ];

@@ -111,19 +111,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     if banner.shows_console_in_clear() {
         tracing::warn!("the console is served beyond this machine over plain http");
     }
-    for unknown in unknown_variables() {
-        tracing::warn!("{unknown}");
-    }
-    for warning in settings.policy_warnings() {
-        tracing::warn!("{warning}");
-    }
-    for note in &config.environment_notes {
-        if note.is_warning {
-            tracing::warn!("{note}");
-        } else {
-            tracing::info!("{note}");
-        }
-    }
+    log_notes(&config, settings);
     reload::log_warnings(&config, settings);
     if let Some(redis) = redis {
         app.await_store();
@@ -159,6 +147,23 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let listeners = listeners.chain(prometheus).collect();
     serve_until_signal(listeners, app, &mut signals).await;
     Ok(())
+}
+
+/// Logs the warnings about flags and the environment.
+fn log_notes(config: &Config, settings: &Settings) {
+    for unknown in unknown_variables() {
+        tracing::warn!("{unknown}");
+    }
+    for warning in settings.policy_warnings() {
+        tracing::warn!("{warning}");
+    }
+    for note in &config.environment_notes {
+        if note.is_warning {
+            tracing::warn!("{note}");
+        } else {
+            tracing::info!("{note}");
+        }
+    }
 }
 
 /// The listener for Envoy, and its routes of the main listener. Its rules are loaded, and read again when they change.
@@ -273,7 +278,7 @@ async fn print_banner(banner: String) {
         Ok(Ok(Err(why))) => tracing::warn!("the start screen cannot be printed: {why}"),
         Ok(Err(why)) => tracing::warn!("the start screen cannot be printed: {why}"),
         Err(_) => {
-            tracing::warn!("the start screen is not printed yet: nothing reads standard output")
+            tracing::warn!("the start screen is not printed yet: nothing reads standard output");
         }
     }
 }
