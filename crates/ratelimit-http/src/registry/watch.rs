@@ -167,7 +167,7 @@ impl WatchedFile {
 #[cfg(test)]
 #[cfg(feature = "toml")]
 mod tests {
-    use std::{fs, time::Instant};
+    use std::{fs, path::Path, time::Instant};
 
     use tempfile::TempDir;
 

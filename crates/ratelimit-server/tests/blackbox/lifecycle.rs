@@ -226,11 +226,11 @@ async fn a_start_screen_that_cannot_be_printed_is_logged_and_the_server_serves()
 }
 
 /// Replaces a file as a secret store does, and keeps its modification time.
-fn replace(path: &std::path::Path, contents: &str) {
+fn replace(path: &Path, contents: &str) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();
     let new = path.with_extension("new");
     fs::write(&new, contents).unwrap();
-    let file = fs::File::options().append(true).open(&new).unwrap();
+    let file = File::options().append(true).open(&new).unwrap();
     file.set_modified(modified).unwrap();
     fs::rename(&new, path).unwrap();
 }
