@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     fn key(number: usize) -> Key {
-        Key::new(&format!("k{number}")).unwrap()
+        Key::new(format!("k{number}")).unwrap()
     }
 
     /// A table that is full of hits on keys with these numbers.
