@@ -44,6 +44,9 @@ pub struct Attribute;
 #[doc = include_str!("../../docs/reference/layer.md")]
 pub struct Layer;
 
+#[doc = include_str!("../../docs/reference/limit-text.md")]
+pub struct LimitText;
+
 #[doc = include_str!("../../docs/reference/metrics.md")]
 pub struct Metrics;
 

@@ -43,7 +43,7 @@ fn borrowing(rejection: &Rejection<'_>) -> impl Responder {
 
 #[get("/conditional")]
 #[rate_limit("1/h", on_denied = borrowing)]
-async fn conditional(#[cfg(any())] missing: Missing, #[cfg(all())] text: String) -> String {
+async fn conditional(#[cfg(any())] missing: Missing, #[cfg(not(any()))] text: String) -> String {
     text
 }
 

@@ -178,7 +178,7 @@ fn twins() -> Router<App> {
 async fn conditional(
     method: Method,
     #[cfg(any())] missing: Missing,
-    #[cfg(all())]
+    #[cfg(not(any()))]
     #[allow(unused_variables)]
     uri: http::Uri,
 ) -> String {

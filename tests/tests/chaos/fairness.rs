@@ -36,9 +36,10 @@ struct Bystanders {
 
 impl Bystanders {
     fn count(&mut self, verdict: &Verdict) {
-        match verdict {
-            Verdict::Checked(_) => self.checked += 1,
-            Verdict::Unchecked { reason, .. } => *self.unchecked.entry(*reason).or_default() += 1,
+        if let Verdict::Unchecked { reason, .. } = verdict {
+            *self.unchecked.entry(*reason).or_default() += 1;
+        } else {
+            self.checked += 1;
         }
     }
 

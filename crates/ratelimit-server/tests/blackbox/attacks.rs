@@ -154,6 +154,11 @@ struct Victim {
     cgroup: Option<MemoryCgroup>,
 }
 
+/// The name of a policy of the server.
+fn policy(number: u32) -> String {
+    format!("policy-{number:060}")
+}
+
 impl Victim {
     fn start() -> Victim {
         let dir = TempDir::new().unwrap();
@@ -161,9 +166,9 @@ impl Victim {
         fs::create_dir(&rules_dir).unwrap();
         let rules = "domain: edge\ndescriptors: [{ key: user }]\n";
         fs::write(rules_dir.join("rules.yaml"), rules).unwrap();
-        let policies: String = (0..1_500)
-            .map(|number| format!("  policy-{number:060}: 1000000/d\n"))
-            .collect();
+        let policies = (0..1_500).map(|number| format!("  {}: 1000000/d\n", policy(number)));
+        let policies: Vec<String> = policies.collect();
+        let policies = policies.concat();
         let config = dir.path().join("server.yaml");
         fs::write(&config, format!("policy:\n{policies}")).unwrap();
         let config = config.to_str().unwrap();
@@ -221,6 +226,10 @@ fn endless_batch(bytes: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(
+    clippy::too_many_lines,
+    reason = "the attacks follow each other on one server"
+)]
 async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() {
     let victim = Victim::start();
     let (server, main) = (&victim.server, victim.server.addr);
@@ -239,7 +248,7 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     let name = "A1, answers to batches";
     let probe = LivenessProbe::start(main);
     let checks: Vec<String> = (0..1_000)
-        .map(|key| format!("{{\"key\":\"{key}\"}}"))
+        .map(|key| format!("{{\"key\":\"{key}\",\"policy\":\"{}\"}}", policy(0)))
         .collect();
     let batch = format!("{{\"checks\":[{}]}}", checks.join(","));
     let batches = ask_without_window(main, 4, |id| raw_http2::post(id, CHECK, &batch)).await;
@@ -262,7 +271,7 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     let probe = LivenessProbe::start(main);
     for field in [2, 1] {
         // Descriptors without entries, and one descriptor with entries that are empty.
-        let length = 16 * MIB as usize - 16;
+        let length: usize = (16 << 20) - 16;
         let mut message = vec![0x12];
         if field == 1 {
             prost::encoding::encode_varint(length as u64, &mut message);
@@ -299,18 +308,15 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     ] {
         let probe = LivenessProbe::start(main);
         first.resize(1_000, 0);
-        let first = Bytes::from(first);
+        let (first, rest) = (Bytes::from(first), Bytes::from(vec![b' '; 65_000]));
         let clients = join_all((0..2).map(|_| http2_client(addr))).await;
         let sent = clients
             .iter()
             .flat_map(|client| (0..200).map(move |_| client.clone()));
         let sent = sent.map(async |mut client| {
-            let part = |bytes: Bytes| Ok(Frame::data(bytes));
-            let parts = stream::iter([part(first.clone())])
-                .chain(stream::iter(
-                    (0..15).map(|_| Ok(Frame::data(Bytes::from_static(&[b' '; 65_000])))),
-                ))
-                .chain(stream::pending());
+            let parts = [vec![first.clone()], vec![rest.clone(); 15]].concat();
+            let parts = parts.into_iter().map(|part| Ok(Frame::data(part)));
+            let parts = stream::iter(parts).chain(stream::pending());
             let body = BoxBody::new(StreamBody::new(parts));
             let request = post(addr, path, content_type).body(body).unwrap();
             let response = client.send_request(request).await.unwrap();

@@ -320,7 +320,7 @@ mod tests {
             .await
             .unwrap_err();
         let (second, ()) = tokio::join!(take_room(&room, MAX_WAIT, "one at a time"), async {
-            drop(first)
+            drop(first);
         });
 
         assert!(refused.detail().contains("one at a time"), "{refused:?}");
