@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 52] = [
+const OWN_TARGETS: [&str; 65] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -20,8 +20,11 @@ const OWN_TARGETS: [&str; 52] = [
     "ratelimit_core::load_signal::cpu",
     "ratelimit_core::offenders",
     "ratelimit_core::offenders::log",
+    "ratelimit_core::policy::throttle",
     "ratelimit_core::policy::tiers",
+    "ratelimit_core::store::memory",
     "ratelimit_core::store::memory::stats_reporter",
+    "ratelimit_core::store::redis",
     "ratelimit_core::store::redis::config",
     "ratelimit_core::store::redis::connection",
     "ratelimit_core::store::redis::connection::outage_log",
@@ -29,7 +32,17 @@ const OWN_TARGETS: [&str; 52] = [
     "ratelimit_envoy::decide",
     "ratelimit_http",
     "ratelimit_http::middleware",
+    "ratelimit_http::middleware::body_cost",
+    "ratelimit_http::middleware::body_guard",
+    "ratelimit_http::middleware::check",
+    "ratelimit_http::middleware::config",
+    "ratelimit_http::middleware::defaults",
+    "ratelimit_http::middleware::key_warnings",
+    "ratelimit_http::middleware::memory_warning",
+    "ratelimit_http::middleware::tier_resolver",
+    "ratelimit_http::policy_file::file",
     "ratelimit_http::registry::reordered",
+    "ratelimit_http::registry::watch",
     "ratelimit_server",
     "ratelimit_server::accept_backoff",
     "ratelimit_server::access",
@@ -50,8 +63,8 @@ const OWN_TARGETS: [&str; 52] = [
     "ratelimit_server::logging",
     "ratelimit_server::memory_budget",
     "ratelimit_server::missing_files",
-    "ratelimit_server::refusal_log",
     "ratelimit_server::open_files",
+    "ratelimit_server::refusal_log",
     "ratelimit_server::reload",
     "ratelimit_server::room",
     "ratelimit_server::routes::forward_auth",
