@@ -3,6 +3,7 @@
 use std::{borrow::Cow, str::FromStr};
 
 use ratelimit_core::Verdict;
+use ratelimit_http::key::is_credential;
 
 use crate::{
     charge::Charge,
@@ -182,9 +183,10 @@ impl ResolvedRequest<'_> {
     }
 }
 
-/// The label of one level: that of the rule, or with the value of the entry.
+/// The label of one level: that of the rule, or with the value of the entry. The value of a credential is never a label.
 fn label<'r>(node: &'r RuleNode, entry: &Entry, is_valued: bool) -> Cow<'r, str> {
-    if !is_valued || node.shared_pattern.is_some() || entry.value.is_empty() {
+    let has_label = is_valued && node.shared_pattern.is_none() && !entry.value.is_empty();
+    if !has_label || is_credential(&entry.key) {
         return Cow::Borrowed(&node.metric_key);
     }
     let key = String::from_utf8_lossy(&entry.key);

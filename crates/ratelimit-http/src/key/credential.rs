@@ -4,9 +4,10 @@ use ratelimit_core::{InvalidKey, Key};
 use smallvec::SmallVec;
 
 /// Parts of a name that make it the name of a credential, wherever they stand in it.
-const PARTS: [&[u8]; 17] = [
+const PARTS: [&[u8]; 20] = [
     b"accesskey",
     b"apikey",
+    b"appkey",
     b"authkey",
     b"authentic",
     b"authoriz",
@@ -15,16 +16,18 @@ const PARTS: [&[u8]; 17] = [
     b"credential",
     b"functionskey",
     b"jwt",
+    b"passcode",
     b"passw",
     b"privatekey",
     b"secret",
+    b"sessid",
     b"session",
     b"signature",
     b"subscriptionkey",
     b"token",
 ];
 /// Words that make a name that of a credential at its end: `X-Auth` is one, `X-Auth-Request-User` is not.
-const LAST_WORDS: [&[u8]; 5] = [b"auth", b"pass", b"pwd", b"sid", b"sig"];
+const LAST_WORDS: [&[u8]; 6] = [b"auth", b"otp", b"pass", b"pwd", b"sid", b"sig"];
 
 /// Whether a header, a query parameter, a path parameter or a descriptor of this name usually carries a secret.
 ///
@@ -33,15 +36,15 @@ const LAST_WORDS: [&[u8]; 5] = [b"auth", b"pass", b"pwd", b"sid", b"sig"];
 /// server and for descriptors of Envoy.
 ///
 /// - Upper and lower case are equal, and characters other than letters and digits only separate words.
-/// - A name that contains one of these is a credential: `accesskey` (also `access-key`), `apikey`, `authentic`, `authkey`,
-///   `authoriz`, `bearer`, `cookie`, `credential`, `functionskey`, `jwt`, `passw`, `privatekey`, `secret`, `session`,
+/// - A name that contains one of these is a credential: `accesskey` (also `access-key`), `apikey`, `appkey`, `authentic`, `authkey`,
+///   `authoriz`, `bearer`, `cookie`, `credential`, `functionskey`, `jwt`, `passcode`, `passw`, `privatekey`, `secret`, `sessid`, `session`,
 ///   `signature`, `subscriptionkey`, `token`.
-/// - So is a name whose last word is `auth`, `pass`, `pwd`, `sid` or `sig`.
+/// - So is a name whose last word is `auth`, `otp`, `pass`, `pwd`, `sid` or `sig`.
 ///
 /// ```
 /// use ratelimit_http::key::is_credential;
 ///
-/// for name in ["Authorization", "X-Api-Key", "access_token", "Ocp-Apim-Subscription-Key", "sid"] {
+/// for name in ["Authorization", "X-Api-Key", "access_token", "Ocp-Apim-Subscription-Key", "PHPSESSID"] {
 ///     assert!(is_credential(name), "{name}");
 /// }
 /// for name in ["X-Tenant", "X-User", "X-Auth-Request-User", "X-Forwarded-For", "User-Agent"] {

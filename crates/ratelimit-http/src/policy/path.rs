@@ -130,8 +130,10 @@ impl<'a> PathReadings<'a> {
         let unusual = || (!is_ordinary(self.sent)).then(|| UnusualPath::new(self.sent));
         match self.unusual.get_or_init(unusual) {
             None => is_match(self.sent),
-            Some(path) if path.has_dot_segments => path.has_in_order(&wanted, is_prefix),
-            Some(path) => path.readings.iter().any(|reading| is_match(reading)),
+            Some(path) => {
+                path.readings.iter().any(|reading| is_match(reading))
+                    || path.has_dot_segments && path.has_in_order(&wanted, is_prefix)
+            }
         }
     }
 }
@@ -139,9 +141,7 @@ impl<'a> PathReadings<'a> {
 impl UnusualPath {
     fn new(sent: &str) -> UnusualPath {
         let decoded = decoded_in_lower_case(sent);
-        let is_end = |c: char| matches!(c, '?' | '#') || c.is_control();
-        let begin = decoded.split(is_end).next().unwrap_or_default();
-        let readings = [&decoded, begin].map(|path| {
+        let readings = [&decoded, before_end(&decoded)].map(|path| {
             let kept = joined(path, |segment| segment);
             [kept, joined(path, without_parameters)]
         });
@@ -161,8 +161,9 @@ impl UnusualPath {
         let mut wanted = wanted.split('/').filter(|segment| !segment.is_empty());
         let is_found = wanted.all(|wanted| {
             segments.any(|segment| {
-                wanted.eq_ignore_ascii_case(segment)
-                    || wanted.eq_ignore_ascii_case(without_parameters(segment))
+                let readings = [segment, without_parameters(segment), before_end(segment)];
+                let mut readings = readings.iter();
+                readings.any(|reading| wanted.eq_ignore_ascii_case(reading))
             })
         });
         is_found && (!is_prefix || segments.next().is_some())
@@ -218,6 +219,12 @@ fn joined(path: &str, part: fn(&str) -> &str) -> String {
 /// A segment without its path parameters, as in `/admin;x=1`.
 fn without_parameters(segment: &str) -> &str {
     segment.split_once(';').map_or(segment, |(name, _)| name)
+}
+
+/// The part before a decoded `?`, `#` or control character, where some services end the path.
+fn before_end(text: &str) -> &str {
+    let is_end = |c: char| matches!(c, '?' | '#') || c.is_control();
+    text.split(is_end).next().unwrap_or_default()
 }
 
 /// Some services treat a backslash as a slash.

@@ -158,6 +158,9 @@ fn an_ambiguous_path_is_never_exempt_and_is_blocked_if_a_service_could_read_it_s
         ("/admin%00/x", ADMIN),
         ("/admin%3fx", ADMIN),
         ("/admin%23x", ADMIN),
+        ("/admin%3f/../x", ADMIN),
+        ("/x/../admin%00", ADMIN),
+        ("/x/..;/admin%23", ADMIN),
         ("/admin#x", ADMIN),
         ("/admin\u{0}x", ADMIN),
         // Not UTF-8. The server replaces such bytes of a header by U+FFFD.

@@ -20,6 +20,7 @@ descriptors:
   - { key: zero, rate_limit: { unit: day, requests_per_unit: 0 } }
   - { key: free, rate_limit: { unlimited: true } }
   - { key: tenant, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 5 } }
+  - { key: api_key, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 5 } }
   - { key: each, detailed_metric: true, rate_limit: { unit: day, requests_per_unit: 5 } }
   - key: deep
     value: x
@@ -63,6 +64,20 @@ fn hits_in(page: &str, key1: &str) -> [u64; 5] {
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
         values.sum()
     })
+}
+
+#[tokio::test]
+async fn the_value_of_a_credential_is_no_label() {
+    let envoy = EnvoyServer::start(RULES, METRICS);
+
+    for key in ["tenant", "api_key"] {
+        envoy.ask(of(key, b"s3cret", 1)).await.unwrap();
+    }
+
+    assert_eq!(envoy.hits("tenant_s3cret").await[0], 1);
+    assert_eq!(envoy.hits("api_key").await[0], 1);
+    let page = envoy.server.get("/actuator/prometheus").await.body;
+    assert!(!page.contains("api_key_s3cret"));
 }
 
 #[tokio::test]
