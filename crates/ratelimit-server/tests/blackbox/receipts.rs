@@ -127,9 +127,10 @@ async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
 
     assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(denied.json().get("receipt"), None);
-    let no = server.get(&format!("{CHECK}?key=k&receipt=yes")).await;
+    let no = server.get(&format!("{CHECK}?policy=p&key=k&receipt=yes")).await;
     no.problem(400);
-    let batch = json!({"checks": [{"key": "a", "receipt": true}, {"key": "a"}]});
+    let plain = json!({"policy": "p", "key": "a"});
+    let batch = json!({"checks": [{"policy": "p", "key": "a", "receipt": true}, plain]});
     let results = server.post(CHECK, batch.to_string()).await.json();
     receipt(&results["results"][0]);
     assert_eq!(results["results"][1].get("receipt"), None);
