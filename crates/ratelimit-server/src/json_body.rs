@@ -7,14 +7,19 @@ use axum::{
     extract::Request,
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, IgnoredAny, SeqAccess, Visitor},
 };
 
-use crate::{api_error::ApiError, app::App, json_object::Object, memory_budget::HeldMemory};
+use crate::{
+    api_error::ApiError,
+    app::App,
+    json_object::Object,
+    memory_budget::{HeldMemory, ReceivedBytes},
+};
 
 /// The longest detail of an error about a body, in characters. It may quote the body.
 const MAX_DETAIL: usize = 300;
@@ -87,26 +92,25 @@ pub(crate) async fn read_any(
         return Err(too_large());
     }
     let mut memory = app.memory_budget().hold();
-    let mut first = Bytes::new();
-    let mut all = BytesMut::new();
+    let mut received = ReceivedBytes::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ApiError::bad_request("the body could not be read"))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        let length = first.len() + all.len();
-        if data.len() > most - length {
+        if data.len() > most - received.len() {
             return Err(too_large());
         }
         memory.grow(data.len()).map_err(|_| overloaded())?;
-        if length == 0 {
-            first = data;
-        } else {
-            all.extend_from_slice(&std::mem::take(&mut first));
-            all.extend_from_slice(&data);
+        if received.is_empty() && body.is_end_stream() {
+            return Ok(BodyBytes {
+                bytes: data,
+                memory,
+            });
         }
+        received.push(&data);
     }
-    let bytes = if all.is_empty() { first } else { all.freeze() };
+    let bytes = received.take();
     Ok(BodyBytes { bytes, memory })
 }
 

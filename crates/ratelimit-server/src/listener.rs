@@ -43,7 +43,6 @@ use crate::{
     app::App,
     client::{OverTls, Peer},
     config::Bounds,
-    memory_budget::MemoryBudget,
     metrics::{STALLED_CONNECTIONS, TLS_HANDSHAKE_FAILURES},
     response_progress::{Overdue, ResponseProgress, TrackedStream, track_response},
     room::{OpenConnection, Room},
@@ -161,7 +160,8 @@ impl Listener {
         }
         // Connections in the accept queue are established for their clients, so serve them too.
         while let Some(accepted) = self.socket.accept().now_or_never() {
-            let Some(permit) = room.permit_now() else {
+            // A process without free file descriptors has one error after the other.
+            let (true, Some(permit)) = (accepted.is_ok(), room.permit_now()) else {
                 break;
             };
             let open = room.count(permit);
@@ -268,7 +268,6 @@ pub(crate) struct Connections {
 struct ConnectionSettings {
     builder: auto::Builder<TokioExecutor>,
     header_timeout: Duration,
-    budget: MemoryBudget,
 }
 
 impl Connections {
@@ -278,7 +277,6 @@ impl Connections {
             settings: ConnectionSettings {
                 builder: builder(bounds),
                 header_timeout: bounds.header,
-                budget: app.memory_budget().clone(),
             },
             closing: watch::Sender::new(()),
         }
@@ -323,7 +321,6 @@ async fn serve_stream(
     let ConnectionSettings {
         builder,
         header_timeout,
-        budget,
     } = settings;
     let has_request = Arc::new(AtomicBool::new(false));
     let saw_request = Arc::clone(&has_request);
@@ -354,7 +351,7 @@ async fn serve_stream(
                     return;
                 }
             }
-            overdue = progress.overdue(*header_timeout, budget) => match overdue {
+            overdue = progress.overdue(*header_timeout) => match overdue {
                 Overdue::Idle => {
                     connection.as_mut().graceful_shutdown();
                     // A peer that does not close the connection either has the same time for it.

@@ -22,7 +22,7 @@ use crate::memory_budget::{HeldForResponse, MemoryBudget};
 /// A peer that takes no bytes of a response for this long loses its connection.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same while less than half of the memory budget is free.
+/// The same for a peer whose responses hold memory of a budget of which less than half is free.
 const SHORT_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A response is handed to the connection in parts of this size, so that a slow peer makes progress.
@@ -61,8 +61,11 @@ struct ProgressInner {
     /// Requests of HTTP/2 whose responses are not sent.
     requests: usize,
     idle_since: Instant,
-    /// The number of responses that wait for the peer, by the second of their last progress.
+    /// The number of responses that wait for the peer, by the millisecond of their last progress.
     waiting: BTreeMap<u64, usize>,
+    /// The number of responses that hold memory, and the budget of the last one.
+    holding: usize,
+    budget: Option<MemoryBudget>,
 }
 
 impl ResponseProgress {
@@ -76,6 +79,8 @@ impl ResponseProgress {
                 requests: 0,
                 idle_since: now,
                 waiting: BTreeMap::new(),
+                holding: 0,
+                budget: None,
             }),
         })
     }
@@ -90,7 +95,7 @@ impl ResponseProgress {
     }
 
     /// Completes when the connection is to be closed.
-    pub(crate) async fn overdue(&self, idle_timeout: Duration, budget: &MemoryBudget) -> Overdue {
+    pub(crate) async fn overdue(&self, idle_timeout: Duration) -> Overdue {
         loop {
             let interval = if self.is_busy() {
                 BUSY_INTERVAL
@@ -98,14 +103,21 @@ impl ResponseProgress {
                 IDLE_INTERVAL.min(idle_timeout)
             };
             tokio::time::sleep(interval).await;
-            let stall_timeout = if budget.is_short() {
-                SHORT_STALL_TIMEOUT
-            } else {
-                STALL_TIMEOUT
-            };
+            let stall_timeout = self.stall_timeout();
             if let Some(overdue) = self.find_overdue(Instant::now(), stall_timeout, idle_timeout) {
                 return overdue;
             }
+        }
+    }
+
+    /// How long the peer may take no bytes. Cutting off a peer whose responses hold no memory would free none.
+    fn stall_timeout(&self) -> Duration {
+        let inner = self.lock();
+        let budget = inner.budget.as_ref().filter(|_| inner.holding > 0);
+        if budget.is_some_and(MemoryBudget::is_short) {
+            SHORT_STALL_TIMEOUT
+        } else {
+            STALL_TIMEOUT
         }
     }
 
@@ -129,7 +141,7 @@ impl ResponseProgress {
         let blocked_at = blocked.map(|millis| self.epoch + Duration::from_millis(millis));
         let inner = self.lock();
         let oldest = inner.waiting.first_key_value();
-        let waiting_since = oldest.map(|(second, _)| self.epoch + Duration::from_secs(*second));
+        let waiting_since = oldest.map(|(millis, _)| self.epoch + Duration::from_millis(*millis));
         let has_passed = |at: Instant, time| now.saturating_duration_since(at) >= time;
         let mut stalls = blocked_at.into_iter().chain(waiting_since);
         if stalls.any(|at| has_passed(at, stall_timeout)) {
@@ -142,28 +154,32 @@ impl ResponseProgress {
     fn record_write(&self, is_blocked: bool) {
         let was_blocked = self.write_blocked.load(Ordering::Relaxed) != 0;
         if is_blocked != was_blocked {
-            let millis = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-            let at = if is_blocked { millis + 1 } else { 0 };
+            let at = if is_blocked { self.millis() + 1 } else { 0 };
             self.write_blocked.store(at, Ordering::Relaxed);
         }
     }
 
-    /// Moves a response from one second to another.
+    /// Milliseconds since the epoch.
+    fn millis(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// Moves a response from one millisecond to another.
     fn move_response(&self, from: Option<u64>, to: Option<u64>) {
         if from == to {
             return;
         }
         let mut inner = self.lock();
-        if let Some(second) = from
-            && let Some(count) = inner.waiting.get_mut(&second)
+        if let Some(millis) = from
+            && let Some(count) = inner.waiting.get_mut(&millis)
         {
             *count -= 1;
             if *count == 0 {
-                inner.waiting.remove(&second);
+                inner.waiting.remove(&millis);
             }
         }
-        if let Some(second) = to {
-            *inner.waiting.entry(second).or_default() += 1;
+        if let Some(millis) = to {
+            *inner.waiting.entry(millis).or_default() += 1;
         }
     }
 
@@ -196,10 +212,15 @@ pub(crate) fn track_response(
     if (request.is_none() && held.is_none()) || response.body().is_end_stream() {
         return response;
     }
+    if let Some(held) = &held {
+        let mut inner = progress.lock();
+        inner.holding += 1;
+        inner.budget = Some(held.budget().clone());
+    }
     let tracked = Arc::new(TrackedResponse {
         progress: Arc::clone(progress),
         _request: request,
-        _held: held,
+        held,
         state: Mutex::default(),
     });
     tracked.update(|state| state.is_next_asked = true);
@@ -217,7 +238,7 @@ pub(crate) fn track_response(
 struct TrackedResponse {
     progress: Arc<ResponseProgress>,
     _request: Option<OpenRequest>,
-    _held: Option<HeldForResponse>,
+    held: Option<HeldForResponse>,
     state: Mutex<SendState>,
 }
 
@@ -227,7 +248,7 @@ struct SendState {
     parts: usize,
     /// Whether the connection is expected to ask for the next part, which it does when it may send one.
     is_next_asked: bool,
-    /// The second of the last progress, while the response waits for the peer.
+    /// The millisecond of the last progress, while the response waits for the peer.
     since: Option<u64>,
 }
 
@@ -236,7 +257,7 @@ impl TrackedResponse {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
         let is_waiting = state.parts > 0 || state.is_next_asked;
-        let since = is_waiting.then(|| self.progress.epoch.elapsed().as_secs());
+        let since = is_waiting.then(|| self.progress.millis());
         self.progress.move_response(state.since, since);
         state.since = since;
     }
@@ -250,6 +271,9 @@ impl Drop for TrackedResponse {
                 ..SendState::default()
             }
         });
+        if self.held.is_some() {
+            self.progress.lock().holding -= 1;
+        }
     }
 }
 
@@ -487,5 +511,25 @@ mod tests {
             .unwrap();
         assert!(write(&[0; 10]).is_some());
         assert_eq!(progress.overdue_later(), [None; 3]);
+    }
+
+    #[tokio::test]
+    async fn a_peer_has_less_time_while_its_responses_hold_memory_of_a_short_budget() {
+        let budget = MemoryBudget::rest();
+        let mut memory = budget.hold();
+        memory.grow(10 << 20).unwrap();
+        assert!(budget.is_short());
+        let [holds, others] = [ResponseProgress::new(), ResponseProgress::new()];
+        let mut response = Response::new(Body::from("1"));
+        response.extensions_mut().insert(memory.until_sent());
+
+        let response = track_response(response, &holds, Some(holds.begin()));
+        let other = Response::new(Body::from("2"));
+        let _other = track_response(other, &others, Some(others.begin()));
+
+        assert_eq!(holds.stall_timeout(), SHORT_STALL_TIMEOUT);
+        assert_eq!(others.stall_timeout(), STALL_TIMEOUT);
+        drop(response);
+        assert_eq!(holds.stall_timeout(), STALL_TIMEOUT);
     }
 }

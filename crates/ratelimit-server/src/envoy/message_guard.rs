@@ -5,11 +5,12 @@ use std::{
     mem::size_of,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::{body::Body, extract::Request, http::Response};
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use metrics::counter;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -19,11 +20,12 @@ use ratelimit_envoy::proto::envoy::{
         bucket_id::BucketEntry, rate_limit_quota_usage_reports::BucketQuotaUsage,
     },
 };
+use tokio::time::Sleep;
 use tonic::Status;
 use tower::{Layer, Service};
 
 use crate::{
-    memory_budget::{HeldMemory, MemoryBudget},
+    memory_budget::{HeldMemory, MemoryBudget, ReceivedBytes},
     metrics::ENVOY_REQUESTS,
 };
 
@@ -162,6 +164,8 @@ fn count_fields(
 pub(super) struct MessageGuardLayer {
     pub(super) bounds: &'static MessageBounds,
     pub(super) budget: MemoryBudget,
+    /// The most time from the first byte of a message to its last, and of a unary call to its end.
+    pub(super) time_limit: Duration,
 }
 
 /// The service of [`MessageGuardLayer`].
@@ -170,6 +174,7 @@ pub(super) struct MessageGuard<S> {
     inner: S,
     bounds: &'static MessageBounds,
     budget: MemoryBudget,
+    time_limit: Duration,
 }
 
 impl<S> Layer<S> for MessageGuardLayer {
@@ -180,6 +185,7 @@ impl<S> Layer<S> for MessageGuardLayer {
             inner,
             bounds: self.bounds,
             budget: self.budget.clone(),
+            time_limit: self.time_limit,
         }
     }
 }
@@ -201,15 +207,9 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let memory = Arc::new(Mutex::new(self.budget.hold()));
-        let (bounds, held) = (self.bounds, Arc::clone(&memory));
-        let request = request.map(|body| {
-            Body::new(BoundedMessages {
-                body,
-                bounds,
-                received: BytesMut::new(),
-                memory: held,
-            })
-        });
+        let (bounds, time_limit, held) = (self.bounds, self.time_limit, Arc::clone(&memory));
+        let request =
+            request.map(|body| Body::new(BoundedMessages::new(body, bounds, time_limit, held)));
         let responding = self.inner.call(request);
         Box::pin(async move {
             let mut response = responding.await?.map(Body::new);
@@ -230,18 +230,53 @@ fn lock(memory: &Mutex<HeldMemory>) -> MutexGuard<'_, HeldMemory> {
 struct BoundedMessages {
     body: Body,
     bounds: &'static MessageBounds,
+    time_limit: Duration,
     /// The beginning of a message.
-    received: BytesMut,
+    received: ReceivedBytes,
+    /// What follows it in the last frame.
+    frame: Bytes,
+    /// Whether the message of a unary call was passed on.
+    has_call: bool,
+    /// When the rest of the message is late, while it is waited for.
+    late: Option<Pin<Box<Sleep>>>,
     memory: Arc<Mutex<HeldMemory>>,
 }
 
 impl BoundedMessages {
+    fn new(
+        body: Body,
+        bounds: &'static MessageBounds,
+        time_limit: Duration,
+        memory: Arc<Mutex<HeldMemory>>,
+    ) -> BoundedMessages {
+        BoundedMessages {
+            body,
+            bounds,
+            time_limit,
+            received: ReceivedBytes::default(),
+            frame: Bytes::new(),
+            has_call: false,
+            late: None,
+            memory,
+        }
+    }
+
+    /// Adds bytes of the last frame to the message until it has `length`. Returns whether it has.
+    fn receive_up_to(&mut self, length: usize) -> bool {
+        let missing = length - self.received.len();
+        let part = self.frame.split_to(missing.min(self.frame.len()));
+        self.received.push(&part);
+        self.received.len() == length
+    }
+
     /// Takes a message that has arrived.
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some((prefix, rest)) = self.received.split_first_chunk::<PREFIX>() else {
+        if self.received.len() < PREFIX && !self.receive_up_to(PREFIX) {
+            return Ok(None);
+        }
+        let Some([flag, length @ ..]) = self.received.first::<PREFIX>() else {
             return Ok(None);
         };
-        let [flag, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
         let max = self.bounds.max_bytes;
         if length > max {
@@ -249,12 +284,14 @@ impl BoundedMessages {
                 "the message has {length} bytes, and at most {max} are allowed"
             )));
         }
-        let Some(message) = rest.get(..length) else {
+        if !self.receive_up_to(PREFIX + length) {
             return Ok(None);
-        };
+        }
+        let message = self.received.take();
         // Compressed messages are refused later.
         if flag == 0 {
-            let decoded = self.bounds.decoded_bytes(message).map_err(|why| {
+            let decoded = self.bounds.decoded_bytes(&message[PREFIX..]);
+            let decoded = decoded.map_err(|why| {
                 if self.bounds.is_unary {
                     counter!(ENVOY_REQUESTS, "code" => "invalid").increment(1);
                 }
@@ -262,7 +299,64 @@ impl BoundedMessages {
             })?;
             self.hold(decoded)?;
         }
-        Ok(Some(self.received.split_to(PREFIX + length).freeze()))
+        if self.bounds.is_unary {
+            self.has_call = true;
+        } else {
+            self.late = None;
+        }
+        Ok(Some(message))
+    }
+
+    /// Whether the rest of a message takes too long. A stream may wait between two messages for as long as it likes, and a
+    /// unary call holds its memory until it ends.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.received.is_empty() && !self.has_call {
+            return Poll::Pending;
+        }
+        let time_limit = self.time_limit;
+        let late = self
+            .late
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(time_limit)));
+        late.as_mut().poll(context)
+    }
+
+    /// The next message, or the end of all.
+    fn poll_message(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            if let Some(message) = self.take_message().transpose() {
+                return Poll::Ready(Some(message.map(Frame::data)));
+            }
+            let frame = match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(why))) => {
+                    return Poll::Ready(Some(Err(Status::from_error(Box::new(why)))));
+                }
+                Poll::Ready(None) if !self.received.is_empty() => {
+                    // The decoder reports a message that was cut off.
+                    let rest = self.received.take();
+                    return Poll::Ready(Some(Ok(Frame::data(rest))));
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {
+                    return self.poll_late(context).map(|()| {
+                        let why = "the message did not arrive in time";
+                        Some(Err(Status::deadline_exceeded(why)))
+                    });
+                }
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    if let Err(why) = self.hold(data.len()) {
+                        return Poll::Ready(Some(Err(why)));
+                    }
+                    self.frame = data;
+                }
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Status> {
@@ -281,38 +375,22 @@ impl HttpBody for BoundedMessages {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if !self.bounds.is_unary {
             // The messages before are decoded.
-            lock(&self.memory).shrink_to(self.received.len());
+            let rest = self.received.len() + self.frame.len();
+            lock(&self.memory).shrink_to(rest);
         }
-        loop {
-            if let Some(message) = self.take_message().transpose() {
-                return Poll::Ready(Some(message.map(Frame::data)));
-            }
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => frame,
-                Some(Err(why)) => {
-                    return Poll::Ready(Some(Err(Status::from_error(Box::new(why)))));
-                }
-                None if self.received.has_remaining() => {
-                    // The decoder reports a message that was cut off.
-                    let rest = self.received.split().freeze();
-                    return Poll::Ready(Some(Ok(Frame::data(rest))));
-                }
-                None => return Poll::Ready(None),
-            };
-            match frame.into_data() {
-                Ok(data) => {
-                    if let Err(why) = self.hold(data.len()) {
-                        return Poll::Ready(Some(Err(why)));
-                    }
-                    self.received.extend_from_slice(&data);
-                }
-                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-            }
+        let polled = self.poll_message(context);
+        if let Poll::Ready(Some(Err(_))) = polled {
+            // Nothing of a call that is refused is of use, while its refusal travels.
+            self.received.take();
+            self.frame.clear();
+            self.late = None;
+            drop(lock(&self.memory).take());
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.received.is_empty() && self.body.is_end_stream()
+        self.received.is_empty() && self.frame.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -322,11 +400,14 @@ impl HttpBody for BoundedMessages {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{FutureExt as _, StreamExt as _};
     use http_body_util::BodyExt as _;
     use prost::Message as _;
     use ratelimit_envoy::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
     use super::*;
+
+    const TIME_LIMIT: Duration = Duration::from_secs(10);
 
     fn framed(message: &[u8]) -> Vec<u8> {
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
@@ -338,12 +419,26 @@ mod tests {
             .chunks(part)
             .map(|part| Ok(Bytes::copy_from_slice(part)))
             .collect();
-        BoundedMessages {
-            body: Body::from_stream(futures_util::stream::iter(parts)),
-            bounds,
-            received: BytesMut::new(),
-            memory: Arc::new(Mutex::new(MemoryBudget::envoy().hold())),
-        }
+        let parts = futures_util::stream::iter(parts);
+        with_body(Body::from_stream(parts), bounds, &MemoryBudget::envoy())
+    }
+
+    fn with_body(
+        body: Body,
+        bounds: &'static MessageBounds,
+        budget: &MemoryBudget,
+    ) -> BoundedMessages {
+        let memory = Arc::new(Mutex::new(budget.hold()));
+        BoundedMessages::new(body, bounds, TIME_LIMIT, memory)
+    }
+
+    /// A body of these parts that does not end.
+    fn stalled(parts: Vec<Vec<u8>>) -> Body {
+        let parts = parts
+            .into_iter()
+            .map(|part| Ok::<_, axum::Error>(Bytes::from(part)));
+        let parts = futures_util::stream::iter(parts);
+        Body::from_stream(parts.chain(futures_util::stream::pending()))
     }
 
     #[tokio::test]
@@ -404,5 +499,65 @@ mod tests {
 
         assert_eq!(most, message.len() + 1_000 * size_of::<BucketQuotaUsage>());
         assert_eq!(held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_stalls_is_refused_after_the_time_limit_and_holds_nothing() {
+        let mut message = framed(&vec![0; 1 << 20]);
+        message.pop();
+        for bounds in [&MessageBounds::RATE_LIMIT, &MessageBounds::QUOTA_REPORT] {
+            let parts = message.chunks(60_000).map(<[u8]>::to_vec).collect();
+            let mut body = with_body(stalled(parts), bounds, &MemoryBudget::envoy());
+            let memory = Arc::clone(&body.memory);
+            let held = || lock(&memory).bytes();
+            assert!(body.frame().now_or_never().is_none());
+            assert_eq!(held(), message.len());
+            let asked = tokio::time::Instant::now();
+
+            let refused = body.frame().await.unwrap().unwrap_err();
+
+            assert_eq!(refused.code(), tonic::Code::DeadlineExceeded);
+            assert_eq!(asked.elapsed().as_secs(), TIME_LIMIT.as_secs());
+            assert_eq!((held(), body.received.len()), (0, 0));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_unary_call_that_does_not_end_is_refused_and_a_stream_may_wait_between_messages() {
+        let message = framed(&[0x12, 0]);
+        for (bounds, is_refused) in [
+            (&MessageBounds::RATE_LIMIT, true),
+            (&MessageBounds::QUOTA_REPORT, false),
+        ] {
+            let body = stalled(vec![message.clone()]);
+            let mut body = with_body(body, bounds, &MemoryBudget::envoy());
+            body.frame().await.unwrap().unwrap();
+
+            let next = tokio::time::timeout(TIME_LIMIT * 10, body.frame()).await;
+
+            assert_eq!(next.is_ok(), is_refused);
+            assert_eq!(lock(&body.memory).bytes(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_are_answered_while_stalled_messages_take_the_whole_budget() {
+        let budget = MemoryBudget::envoy();
+        let mut message = framed(&vec![0; 16 << 20]);
+        message.pop();
+        let stalls: Vec<BoundedMessages> = (0..3)
+            .map(|_| {
+                let parts = message.chunks(60_000).map(<[u8]>::to_vec).collect();
+                let mut body = with_body(stalled(parts), &MessageBounds::RATE_LIMIT, &budget);
+                let _ = body.frame().now_or_never();
+                body
+            })
+            .collect();
+        assert!(lock(&stalls[0].memory).bytes() > 15 << 20);
+
+        let body = Body::from(framed(&[0x12, 0].repeat(100)));
+        let mut body = with_body(body, &MessageBounds::RATE_LIMIT, &budget);
+
+        body.frame().await.unwrap().unwrap();
     }
 }

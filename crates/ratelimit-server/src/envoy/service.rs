@@ -158,8 +158,10 @@ impl RateLimitEndpoint {
         let has_reflection = self.options.has_reflection;
         let quota = QuotaEndpoint::new(self.app.clone(), Arc::clone(&self.rules)).server();
         let budget = self.app.envoy_memory_budget().clone();
+        let time_limit = self.app.bounds().request;
         let guard = |bounds| MessageGuardLayer {
             bounds,
+            time_limit,
             budget: budget.clone(),
         };
         let max_bytes = MessageBounds::RATE_LIMIT.max_bytes;
