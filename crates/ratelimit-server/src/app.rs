@@ -20,7 +20,7 @@ use crate::{
     memory_budget::MemoryBudget,
     metrics::{MetricsHandle, SharedRendering},
     receipt_token::ReceiptTokens,
-    refusal_log::RefusalLog,
+    refusal_log::{BadCallLogs, RefusalLog},
     sign_in_limit::SignInLimit,
 };
 #[cfg(feature = "console")]
@@ -82,7 +82,7 @@ struct AppInner {
     is_grace_over: AtomicBool,
     envoy_rules: watch::Sender<bool>,
     refusals: RefusalLog,
-    bad_calls: RefusalLog,
+    bad_calls: BadCallLogs,
     draining: watch::Sender<bool>,
     closing: AtomicBool,
     admin_listen: Option<SocketAddr>,
@@ -137,7 +137,7 @@ impl App {
             is_grace_over: AtomicBool::new(false),
             envoy_rules: watch::Sender::new(true),
             refusals: RefusalLog::default(),
-            bad_calls: RefusalLog::default(),
+            bad_calls: BadCallLogs::default(),
             draining: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             admin_listen: config.admin_listen,
@@ -377,7 +377,7 @@ impl App {
         &self.0.refusals
     }
 
-    pub(crate) fn bad_calls(&self) -> &RefusalLog {
+    pub(crate) fn bad_calls(&self) -> &BadCallLogs {
         &self.0.bad_calls
     }
 

@@ -11,9 +11,11 @@ use ratelimit_http::{
 
 use crate::{
     api_error::ApiError,
+    app::App,
     client::{Lines, Peer},
     config::Rules,
     query::Query,
+    refusal_log::BadCall,
 };
 
 /// One budget for all requests. Every call has this key.
@@ -43,19 +45,28 @@ impl KeySource<'_> {
     ///
     /// A missing key is an error: the engine would count by the check's own key, which is another limit than the
     /// one that was written.
-    pub(crate) fn keys(self, rules: &Rules, policy: &Policy, own: Key) -> Result<KeySet, ApiError> {
+    pub(crate) fn keys(
+        self,
+        app: &App,
+        parts: &Parts,
+        rules: &Rules,
+        policy: &Policy,
+        own: Key,
+    ) -> Result<KeySet, ApiError> {
         let mut keys = KeySet::new(own);
         for name in self.names(policy) {
             if name == GLOBAL && !matches!(self, KeySource::Partial(_)) {
                 keys = keys.with(name, tagged(name, "all")?);
             } else if let Some(text) = self.given(name)? {
-                keys = keys.with(name, given_key(rules, name, &text)?);
+                let key = given_key(rules, name, &text);
+                keys = keys.with(name, key.map_err(|why| app.bad_parameter(parts, &why))?);
             } else if let KeySource::Forwarded(_, parts) = self
                 && (name == IP || name.starts_with(HEADER))
             {
                 keys = with_forwarded(keys, rules, name, parts)?;
             } else if !matches!(self, KeySource::Partial(_)) {
-                return Err(self.missing(policy, name));
+                let why = self.missing(policy, name);
+                return Err(app.refuse_call(BadCall::MissingKey, parts, why));
             }
         }
         Ok(keys)
@@ -112,15 +123,13 @@ impl KeySource<'_> {
         }
     }
 
-    fn missing(self, policy: &Policy, name: &str) -> ApiError {
+    fn missing(self, policy: &Policy, name: &str) -> String {
         let policy = policy.name();
         let place = match self {
             KeySource::Body(_) => format!("\"keys\":{{\"{name}\":\"...\"}}"),
             _ => format!("keys.{name}=..."),
         };
-        ApiError::bad_request(format!(
-            "a limit of policy {policy} counts by {name}: send {place}"
-        ))
+        format!("a limit of policy {policy} counts by {name}: send {place}")
     }
 }
 

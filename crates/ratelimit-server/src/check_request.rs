@@ -155,7 +155,7 @@ impl CheckRequest {
         let permits = permits.map(|text| permits_of(&text)).transpose()?;
         Ok(CheckRequest {
             permits: permits.unwrap_or_else(|| policy.cost()),
-            keys: source.keys(rules, &policy, key)?,
+            keys: source.keys(app, parts, rules, &policy, key)?,
             policy,
             shown,
             wants_receipt: false,
@@ -181,7 +181,7 @@ impl CheckRequest {
         let keys = item.keys.unwrap_or_default();
         Ok(CheckRequest {
             permits: item.permits.unwrap_or_else(|| policy.cost()),
-            keys: KeySource::Body(&keys).keys(rules, &policy, key)?,
+            keys: KeySource::Body(&keys).keys(app, parts, rules, &policy, key)?,
             policy,
             shown,
             wants_receipt: item.receipt.unwrap_or(false),
@@ -228,7 +228,8 @@ fn key_of(
     if let Some(policy) = of_envoy {
         return Ok((policy.key(named.as_str())?, named.into_string()));
     }
-    check_pattern(rules, "the key", named.as_str())?;
+    check_pattern(rules, "the key", named.as_str())
+        .map_err(|why| app.bad_parameter(parts, &why))?;
     Ok((named_key(named.as_str())?, named.into_string()))
 }
 

@@ -50,7 +50,7 @@ pub(crate) const MEMORY_REFUSALS: &str = "rate_limiter_memory_refusals_total";
 /// Counter of responses, by `route` and `status`.
 pub(crate) const HTTP_REQUESTS: &str = "rate_limiter_http_requests_total";
 
-/// Counter of calls that a misconfigured caller sent, by `reason`: `unknown_policy`, `no_policy` or `unknown_parameter`.
+/// Counter of calls that a misconfigured caller sent, by `reason`: see [`BadCall`].
 pub(crate) const REFUSED_CALLS: &str = "rate_limiter_refused_calls_total";
 
 /// Counter of changed certificate files, by `result`: `ok`, or `rejected` if the previous certificates stay.
@@ -160,7 +160,7 @@ const METRICS: [MetricInfo; 25] = {
     [
         metric(Counter, HTTP_REQUESTS, "Responses, by route and status."),
         metric(Gauge, HTTP_CONNECTIONS, "Open connections, by listener."),
-        metric(Counter, REFUSED_CALLS, "Calls with an unknown policy or parameter, or without a policy, by reason."),
+        metric(Counter, REFUSED_CALLS, "Calls that a misconfigured caller sent, by reason."),
         metric(Counter, ACCEPT_FAILURES, "Connections that could not be accepted, by listener."),
         metric(Counter, STALLED_CONNECTIONS, "Connections closed because the peer took no responses, by listener."),
         metric(Counter, MEMORY_REFUSALS, "Requests refused because too many bytes of requests are in flight, by budget."),

@@ -1,6 +1,6 @@
 //! Checks on behalf of a proxy: nginx `auth_request`, Traefik `ForwardAuth`, Caddy `forward_auth`.
 
-use std::{borrow::Cow, sync::Once};
+use std::borrow::Cow;
 
 use axum::{
     body::Body,
@@ -18,6 +18,7 @@ use crate::{
     client::{Lines, Peer},
     config::Rules,
     query::Query,
+    refusal_log::BadCall,
 };
 
 /// Charges the budget and responds with a status only: 200, or a denial.
@@ -30,9 +31,9 @@ pub(super) async fn any(
     let (parts, _) = request.into_parts();
     let rules = app.rules();
     let denied = Query::of(&parts).one("denied")?;
-    let denied = denied_status(denied.as_deref())?;
+    let denied = denied_status(denied.as_deref()).map_err(|why| app.bad_parameter(&parts, &why))?;
     let check_request = CheckRequest::forwarded(&app, &rules, &parts)?;
-    match evaluate_rules(&rules, &check_request, &parts)? {
+    match evaluate_rules(&app, &rules, &check_request, &parts)? {
         RuleOutcome::Blocked(BlockStatus::TooManyRequests) => return Ok(status_only(denied)),
         RuleOutcome::Blocked(how) => {
             let status = StatusCode::from_u16(how.status());
@@ -58,6 +59,7 @@ pub(super) async fn any(
 
 /// Evaluates the rules of the policy on the request that the proxy forwards.
 fn evaluate_rules(
+    app: &App,
     rules: &Rules,
     check_request: &CheckRequest,
     parts: &Parts,
@@ -71,7 +73,11 @@ fn evaluate_rules(
     let path = match &rules.path_header {
         Some(name) if policy.has_path_rules() => {
             let path = rules.client.trusts(peer).then(|| path_in(name, parts));
-            path.flatten().ok_or_else(|| no_path(policy.name(), name))?
+            let no_path = || {
+                let why = no_path(policy.name(), name);
+                app.refuse_call(BadCall::NoPath, parts, why)
+            };
+            path.flatten().ok_or_else(no_path)?
         }
         _ => Cow::Borrowed(""),
     };
@@ -108,13 +114,10 @@ fn path_in<'p>(name: &HeaderName, parts: &'p Parts) -> Option<Cow<'p, str>> {
 }
 
 /// Without the path, a blocked path would pass.
-fn no_path(policy: &str, name: &HeaderName) -> ApiError {
-    static WARNED: Once = Once::new();
-    let detail = format!(
+fn no_path(policy: &str, name: &HeaderName) -> String {
+    format!(
         "policy {policy} has rules about paths: a trusted proxy must send the path in one line of {name}"
-    );
-    WARNED.call_once(|| tracing::warn!("forward-auth refuses a request: {detail}"));
-    ApiError::bad_request(detail)
+    )
 }
 
 /// A response without a body.
