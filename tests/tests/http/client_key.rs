@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Request, request::Parts};
 use ratelimit_core::Key;
 use ratelimit_http::{
     client_ip::{ChainHeader, ClientIpResolver, TrustedProxies},
-    key::ExplicitKey,
+    key::{ExplicitKey, is_credential},
 };
 use ratelimit_tower::{ClientKey, KeyExtractor as _, PeerAddr};
 use serde_json::Value;
@@ -146,6 +146,18 @@ fn expected(vector: &Value) -> Result<Key, String> {
                 prefix,
             ))
         }
+        // A vector says which value is the key. Under the name of a credential the layer counts by its digest.
+        (_, value) if is_secret(vector) => Ok(Key::hashed("key", value).expect("it is not empty")),
         (_, value) => Ok(Key::new(value).expect("it is not empty")),
     }
+}
+
+/// Whether the explicit key of a vector has the name of a credential, as `x-api-key` does.
+fn is_secret(vector: &Value) -> bool {
+    let explicit = &vector["opts"]["explicit"];
+    let names = [&explicit["header"], &explicit["query"]];
+    names
+        .into_iter()
+        .filter_map(Value::as_str)
+        .any(is_credential)
 }
