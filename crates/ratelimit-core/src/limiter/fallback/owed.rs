@@ -31,7 +31,7 @@ use crate::{
 /// Budgets that owe hits at most. Hits on further ones are dropped, which `rate_limiter_catch_up_units_total` counts.
 const MAX_BUDGETS: usize = 65_536;
 /// Budgets that a hit looks at, for each of its own, to find expired ones: its work does not grow with the table.
-const SWEPT_PER_BUDGET: usize = 2;
+const SWEPT_PER_BUDGET: usize = 16;
 /// Entries of owed logs at most, over all budgets: 64 MiB. Hits beyond them are dropped too.
 const MAX_LOG_ENTRIES: usize = 8 << 20;
 /// Calls for one budget at most. A log with more distinct stamps charges those of one part of its period together.
@@ -136,7 +136,8 @@ impl LockedOwed<'_> {
     /// Adds `units` of a hit to each of its budgets. Returns whether they are owed; a full table drops them.
     pub(super) fn add(&mut self, hit: &Hit<'_>, units: u64, now: Timestamp) -> bool {
         let swept = SWEPT_PER_BUDGET * hit.policy.groups().len();
-        if self.entries.budgets.len() >= MAX_BUDGETS {
+        let is_full = self.entries.budgets.len() >= MAX_BUDGETS;
+        if is_full || self.entries.log_entries >= MAX_LOG_ENTRIES {
             self.entries.sweep(swept, now);
         }
         let OwedEntries {
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_on_a_full_table_looks_at_two_budgets() {
+    fn a_hit_on_a_full_table_looks_at_a_few_budgets() {
         let policy = Policy::parse("p", "fixed_window 5/d").unwrap();
         let now = Timestamp::from_secs(600);
         let owed = full(&policy, 0, now);
@@ -349,7 +350,7 @@ mod tests {
             .add(&Hit::new(&policy, &key(MAX_BUDGETS)), 1, now);
 
         assert!(!is_owed);
-        assert_eq!(front(&owed) - before, 2);
+        assert_eq!(front(&owed) - before, SWEPT_PER_BUDGET as u64);
         assert_eq!(owed.lock().entries.turns.len(), MAX_BUDGETS);
     }
 
@@ -368,6 +369,25 @@ mod tests {
         }
 
         assert!(owed.lock().entries.budgets.len() <= MAX_BUDGETS);
+    }
+
+    #[test]
+    fn expired_logs_make_room_for_others() {
+        let policy = Policy::parse("p", "sliding_window_log 5/min").unwrap();
+        let owed = OwedHits::default();
+        let early = Timestamp::from_secs(600);
+        assert!(owed.lock().add(&Hit::new(&policy, &key(0)), 1, early));
+        // The log of this budget has all entries that there may be.
+        let mut locked = owed.lock();
+        for budget in locked.entries.budgets.values_mut() {
+            budget.log_entries = MAX_LOG_ENTRIES;
+        }
+        locked.entries.log_entries = MAX_LOG_ENTRIES;
+        assert!(!locked.add(&Hit::new(&policy, &key(1)), 1, early));
+
+        let later = Timestamp::from_secs(720);
+
+        assert!(locked.add(&Hit::new(&policy, &key(1)), 1, later));
     }
 
     #[test]
