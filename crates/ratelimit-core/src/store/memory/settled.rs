@@ -79,8 +79,7 @@ impl SettledReceipts {
     /// Records that a receipt is settled at `now`, and returns whether it is the first time.
     pub(super) fn redeem(&self, receipt: &Receipt, now: Timestamp) -> Redemption {
         let charge = (receipt.charged_at(), digest(receipt));
-        let life = receipt.expires_at().since(receipt.charged_at());
-        let end = now + life.max(MIN_LIFE);
+        let end = receipt.expires_at().max(now + MIN_LIFE);
         let is_expired = now >= receipt.expires_at();
         let mut inner = lock(&self.inner);
         inner.drop_expired(now);
@@ -209,6 +208,20 @@ mod tests {
         let stats = settled.stats();
         assert!(stats.receipts <= 100, "{stats:?}");
         assert_eq!(stats.forgotten, 0);
+    }
+
+    #[test]
+    fn a_settled_receipt_is_dropped_when_it_expires() {
+        let settled = SettledReceipts::new(100, usize::MAX);
+        let late = receipt("alice", "fixed_window 10/min", 600);
+        let expiry = late.expires_at();
+        let before = Timestamp::from_micros(expiry.as_micros() - 10_000_000);
+        assert_eq!(settled.redeem(&late, before), Redemption::First);
+        assert_eq!(settled.redeem(&late, before), Redemption::Repeated);
+
+        settled.sweep(expiry);
+
+        assert_eq!(settled.stats(), SettledStats::default());
     }
 
     #[test]
