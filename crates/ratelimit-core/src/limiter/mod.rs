@@ -125,6 +125,9 @@ struct LimiterInner {
     /// The hot keys of policies with [`Policy::with_prefetch`].
     #[cfg(feature = "tokio")]
     prefetch: Arc<Prefetch>,
+    /// One permit for each settlement that is retried in the background.
+    #[cfg(feature = "tokio")]
+    late_settlements: Arc<tokio::sync::Semaphore>,
     /// The limits of each policy that was announced.
     policy_names: Arc<PolicyNames>,
     /// Waiters of [`Limiter::acquire`], one queue for each budget.
@@ -152,6 +155,8 @@ impl Limiter {
             deny_cache: Arc::new(deny_cache),
             #[cfg(feature = "tokio")]
             prefetch: Arc::new(prefetch),
+            #[cfg(feature = "tokio")]
+            late_settlements: Arc::new(tokio::sync::Semaphore::new(settle::MAX_LATE_SETTLEMENTS)),
             policy_names: Arc::default(),
             #[cfg(feature = "acquire")]
             wait_queues: Arc::default(),

@@ -26,6 +26,16 @@ const REDEEMED: &str = "receipt~";
 /// Minimum life of a mark; a token bucket needs a period of 1 ms or more.
 const MIN_MARK_LIFE: Duration = Duration::from_secs(1);
 
+/// Settlements of a limiter that are retried in the background at most.
+#[cfg(feature = "tokio")]
+pub(super) const MAX_LATE_SETTLEMENTS: usize = 1_024;
+/// The time for a settlement in the background.
+#[cfg(feature = "tokio")]
+const LATE_SETTLEMENT_TIME: Duration = Duration::from_secs(5);
+/// The pause between two attempts.
+#[cfg(feature = "tokio")]
+const LATE_SETTLEMENT_PAUSE: Duration = Duration::from_millis(50);
+
 impl Limiter {
     /// Replaces the charged cost by `actual`, and releases the slot, once for each receipt.
     ///
@@ -46,7 +56,8 @@ impl Limiter {
     /// - [`SettleError::Expired`]: the receipt has expired and holds no slot.
     /// - [`SettleError::Forgotten`]: the memory store has settled so many receipts since that it cannot tell whether this
     ///   was one of them. A slot is released all the same.
-    /// - [`SettleError::Store`]: the store did not answer. The receipt may be marked as settled.
+    /// - [`SettleError::Store`]: the store did not answer. The receipt may be marked as settled. A change that was not
+    ///   sent after the mark is then retried in the background for up to five seconds, on a tokio runtime.
     pub async fn settle(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
         // Spawned, so that dropping this future between the mark and the change does not stop the change: the receipt
         // could not be used again. A memory store needs no task, because both steps are ready at the first poll.
@@ -81,17 +92,74 @@ impl Limiter {
             return self.settle_late(receipt, SettleError::Expired).await;
         }
         let settled = match receipt.adjustment_to(actual) {
-            Some(change) => self.adjust(receipt, change).await?,
+            Some(change) => match self.adjust(receipt, change).await {
+                Ok(settled) => settled,
+                // The mark stays, so the caller cannot try again.
+                Err(error) => {
+                    self.settle_in_background(receipt, change, &error);
+                    return Err(error.into());
+                }
+            },
             None => Settlement::Unchanged,
         };
         if receipt.lease().is_none() {
             return Ok(settled);
         }
         // A full refund has released the slot already; releasing it again changes nothing.
-        match self.release(receipt).await? {
+        match self.release_or_retry(receipt).await? {
             Settlement::Unchanged => Ok(settled),
             released => Ok(released),
         }
+    }
+
+    /// Completes the settlement of a marked receipt whose change failed with `error`.
+    ///
+    /// - A change that was not sent is retried in a task, for up to five seconds.
+    /// - Any other change may have been made and is not made again. Its slot is released.
+    fn settle_in_background(&self, receipt: &Receipt, change: Adjustment, error: &StoreError) {
+        #[cfg(feature = "tokio")]
+        if error.sent_nothing()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && let Ok(permit) =
+                std::sync::Arc::clone(&self.shared.late_settlements).try_acquire_owned()
+        {
+            let (limiter, receipt) = (self.clone(), receipt.clone());
+            runtime.spawn(async move {
+                limiter.retry_settlement(&receipt, change).await;
+                drop(permit);
+            });
+            return;
+        }
+        #[cfg(not(feature = "tokio"))]
+        let _ = (change, error);
+        if receipt.lease().is_some() {
+            self.release_in_background(receipt);
+        }
+    }
+
+    /// Makes a change that was not sent, for up to five seconds, and then releases the slot.
+    #[cfg(feature = "tokio")]
+    async fn retry_settlement(&self, receipt: &Receipt, change: Adjustment) {
+        let deadline = tokio::time::Instant::now() + LATE_SETTLEMENT_TIME;
+        while tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(LATE_SETTLEMENT_PAUSE).await;
+            match self.adjust(receipt, change).await {
+                Err(error) if error.sent_nothing() => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        if receipt.lease().is_some() {
+            self.release_in_background(receipt);
+        }
+    }
+
+    /// Releases the slot of a marked receipt. If that fails, it is released in the background.
+    async fn release_or_retry(&self, receipt: &Receipt) -> Result<Settlement, StoreError> {
+        let released = self.release(receipt).await;
+        if released.is_err() {
+            self.release_in_background(receipt);
+        }
+        released
     }
 
     /// Marks the receipt as settled, and returns whether it was not before, with the time of the store.
@@ -122,7 +190,7 @@ impl Limiter {
         if receipt.lease().is_none() {
             return Err(reason);
         }
-        match self.release(receipt).await? {
+        match self.release_or_retry(receipt).await? {
             Settlement::Applied => Ok(Settlement::Applied),
             Settlement::Unchanged | Settlement::LeaseLost => Err(reason),
         }
@@ -332,11 +400,14 @@ fn name(receipt: &Receipt) -> Key {
 }
 
 /// The policy of the mark: one unit, which is restored when the charge of the receipt no longer counts.
+///
+/// Each policy has marks of its own, so that its settlements do not hold up those of others in the queues of a store.
+/// The budgets have the same name for all.
 fn redeemed(receipt: &Receipt) -> Policy {
     let life = receipt.expires_at().since(receipt.charged_at());
     let once =
         TokenBucket::new(1, 1, life.max(MIN_MARK_LIFE)).expect("a receipt's life is a period");
-    Policy::reserved(REDEEMED, once)
+    Policy::reserved(REDEEMED, once).reserved_for(receipt.policy())
 }
 
 /// Why [`Limiter::settle`] did not settle a receipt.
@@ -533,5 +604,74 @@ mod tests {
             matches!(again, Err(SettleError::AlreadySettled)),
             "{again:?}"
         );
+    }
+
+    /// Does not send the first changes of charges.
+    #[cfg(feature = "tokio")]
+    #[derive(Debug)]
+    struct OverloadedStore {
+        inner: MemoryStore,
+        overloads: std::sync::atomic::AtomicU32,
+    }
+
+    #[cfg(feature = "tokio")]
+    impl Store for OverloadedStore {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<crate::Decision> {
+            self.inner.hit(hit)
+        }
+
+        fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
+            use std::sync::atomic::Ordering::Relaxed;
+
+            let take = |left: u32| left.checked_sub(1);
+            if self.overloads.fetch_update(Relaxed, Relaxed, take).is_ok() {
+                return StoreFuture::ready(Err(StoreError::Overloaded));
+            }
+            self.inner.settle(receipt, change)
+        }
+
+        fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
+            self.inner.reset(policy, keys)
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_was_not_sent_is_made_later() {
+        let limiter = Limiter::new(OverloadedStore {
+            inner: MemoryStore::new().clock(start()),
+            overloads: 3.into(),
+        });
+        let policy = Policy::parse("jobs", "concurrency 1 lease 10min; 10/d").unwrap();
+        let key = Key::new("alice").unwrap();
+        let (_, charge) = limiter.reserve(Hit::new(&policy, &key).cost(5)).await;
+        let receipt = charge.unwrap().into_receipt();
+
+        let settled = limiter.settle(&receipt, 2).await;
+
+        let is_overloaded = matches!(settled, Err(SettleError::Store(StoreError::Overloaded)));
+        assert!(is_overloaded, "{settled:?}");
+        let again = limiter.settle(&receipt, 2).await;
+        assert!(
+            matches!(again, Err(SettleError::AlreadySettled)),
+            "{again:?}"
+        );
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let left = limiter.peek(&policy, &key).await;
+        let decision = left.decision().unwrap();
+        let remaining: Vec<u64> = decision.limits().map(|limit| limit.remaining).collect();
+        assert_eq!(remaining, [1, 8]);
+    }
+
+    #[test]
+    fn marks_are_queued_for_each_policy_and_share_the_name_of_their_budgets() {
+        let policy = Policy::parse("jobs", "10/d").unwrap();
+        let key = Key::new("alice").unwrap();
+        let marks = std::iter::empty();
+        let receipt = Receipt::from_marks(Hit::new(&policy, &key), Timestamp::default(), marks);
+
+        let mark = redeemed(&receipt.unwrap());
+
+        assert_eq!((mark.name(), &*mark.groups()[0].name), ("jobs~", REDEEMED));
     }
 }

@@ -157,6 +157,13 @@ impl Policy {
         Policy::from_settings(settings).expect("it was valid under another name")
     }
 
+    /// A [reserved](Policy::reserved) policy for the hits of `other`. The store queues them apart from those of other
+    /// policies. The names of the budgets stay.
+    pub(crate) fn reserved_for(&self, other: &Policy) -> Policy {
+        let name = format!("{}~", other.name()).into();
+        self.map_settings(|settings| settings.name = name)
+    }
+
     /// Checks the settings and derives the groups. Every policy comes from here or from `map_settings`.
     fn from_settings(settings: PolicySettings) -> Result<Policy, InvalidPolicy> {
         let limits = &settings.limits;

@@ -7,7 +7,10 @@
 //! - A timeout does not count for the circuit breaker and writes no metric. The caller sees the
 //!   error.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -21,6 +24,7 @@ use crate::store::redis::{
 use crate::{
     budget::Adjustment,
     key_set::KeySet,
+    limit::Limit,
     policy::Policy,
     store::{
         contract::{Settlement, StoreError},
@@ -79,25 +83,22 @@ impl Executor {
     /// # Errors
     ///
     /// The first error of any key, also if others were changed. The charges of keys that failed
-    /// stay as they are.
+    /// stay as they are. [`StoreError::TimedOut`] if nothing was sent for one key, but for another.
     async fn settle_across_slots(
         &self,
         receipt: &Receipt,
         count: usize,
         change: Adjustment,
     ) -> Result<Settlement, StoreError> {
-        let mut total = Ok(Settlement::Unchanged);
+        let (mut total, mut is_sent) = (Ok(Settlement::Unchanged), false);
         for number in 0..count {
             let scope = Scope::Group(number);
             let deadline = self.deadline();
             let settlement = self.settle_scope(receipt, scope, change, deadline).await;
-            // The change may have been made for other keys, so the whole must not be sent again.
-            let settlement = settlement.map_err(|error| match error {
-                StoreError::Unavailable { source: None } | StoreError::Overloaded if number > 0 => {
-                    StoreError::TimedOut
-                }
-                error => error,
-            });
+            is_sent |= settlement
+                .as_ref()
+                .err()
+                .is_none_or(|error| !error.sent_nothing());
             total = match (total, settlement) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
                 // A slot that is lost on one node is lost: the holder must stop, whatever the other
@@ -109,7 +110,11 @@ impl Executor {
                 (Ok(total), Ok(_)) => Ok(total),
             };
         }
-        total
+        // The change may have been made for other keys, so the whole must not be sent again.
+        total.map_err(|error| match error {
+            error if is_sent && error.sent_nothing() => StoreError::TimedOut,
+            error => error,
+        })
     }
 
     /// Changes a charge on the keys of one call.
@@ -138,9 +143,7 @@ impl Executor {
         let route = self.route(&names[0])?;
         let source = CallSource::Changes(Arc::clone(receipt.policy().shared_name()));
         let limits = groups.iter().flat_map(|group| &group.limits);
-        let entries: u64 = limits.map(|effective| effective.limit.max_entries()).sum();
-        // A refund compares the stamps of a log one by one.
-        let work = call_work(entries.saturating_mul(5));
+        let work = change_work(limits.map(|effective| &effective.limit), change);
         let work = self.acquire_work(&route, &source, work, deadline).await?;
         let command = SettleCommand {
             receipt,
@@ -252,5 +255,37 @@ impl Executor {
     pub(in crate::store::redis) fn receipt_names(&self, receipt: &Receipt) -> KeyNames {
         let groups = receipt.policy().groups();
         self.keys.key_names(groups, |group| receipt.key_for(group))
+    }
+}
+
+/// Estimates the time that Redis takes for a change of a charge under these limits.
+fn change_work<'a>(limits: impl Iterator<Item = &'a Limit>, change: Adjustment) -> Duration {
+    // These compare the stamps of a log one by one.
+    let compares = matches!(
+        change,
+        Adjustment::Refund { .. } | Adjustment::Charge { .. } | Adjustment::CatchUp { .. }
+    );
+    let entries = limits.map(|limit| match limit {
+        Limit::SlidingWindowLog(_) if compares => limit.max_entries().saturating_mul(5),
+        _ => limit.max_entries(),
+    });
+    call_work(entries.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_of_units_in_logs_count_for_more() {
+        let log = Policy::parse("log", "sliding_window_log 1000/min").unwrap();
+        let slots = Policy::parse("slots", "concurrency 1000").unwrap();
+        let work = |policy: &Policy, change| change_work(policy.limits().iter(), change);
+        let refund = Adjustment::Refund { units: 1 };
+
+        assert_eq!(work(&log, refund), call_work(5_000));
+        assert_eq!(work(&log, Adjustment::Release), call_work(1_000));
+        assert_eq!(work(&slots, refund), call_work(1_000));
+        assert_eq!(work(&slots, Adjustment::Renew), call_work(1_000));
     }
 }
