@@ -83,7 +83,8 @@ const PROBE_ROUND_TRIPS: u32 = 6;
 ///   more that was answered within the timeout of a hit.
 /// - An idle connection is probed every 500 ms.
 /// - Five calls in a row without a reply in time start a probe on a new connection. If that is not
-///   answered in time, or this connection gives no reply at all, it is taken out of use.
+///   answered in time, or this connection gives no reply at all, it is taken out of use. So it is if
+///   another probe is due before any call was answered in time.
 /// - The task and the sockets live on the runtime of the caller that started the task. Dropping
 ///   this value aborts the task.
 #[derive(Debug)]
@@ -358,6 +359,7 @@ impl ConnectionInner {
     /// | not answered in time | | out of use |
     /// | answered | not answered | out of use: a half-open connection, for example |
     /// | answered | answered | stays in use, and the count starts anew |
+    /// | answered again, and no call in between | | out of use: each of its calls is slow |
     async fn probe_when_slow(&self, connected: &LiveConnection) {
         loop {
             connected.suspected.notified().await;
@@ -398,6 +400,12 @@ impl ConnectionInner {
         if answered_within(within, anew).await.is_none() {
             return Err(slow("a new connection", within));
         }
+        if connected.breaker.has_probe_passed() {
+            let timeout = timeout.as_millis();
+            return Err(format!(
+                "no call was answered within {timeout} ms since a probe on a new connection was"
+            ));
+        }
         let within = within.max(self.timeouts.connect_timeout);
         let mut connection = connected.connection();
         let own = probe(&mut connection, &self.probe, &connected.clock);
@@ -405,7 +413,7 @@ impl ConnectionInner {
             Some(reply) => reply.map_err(|error| error.to_string())?,
             None => return Err(slow("the same connection", within)),
         }
-        connected.breaker.reset();
+        connected.breaker.record_probe();
         Ok(())
     }
 
