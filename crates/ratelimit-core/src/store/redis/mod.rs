@@ -373,11 +373,13 @@ impl Store for RedisStore {
     /// Tries for five seconds, over a new connection if this one breaks. Without a current runtime, the task runs on
     /// that of the connection.
     fn release_in_background(&self, receipt: &Receipt) {
+        let policy = Arc::clone(receipt.policy().shared_name());
         let (executor, receipt) = (Arc::clone(&self.executor), receipt.clone());
         let release = async move { executor.release_late(&receipt).await };
         // A reservation may be dropped outside of any runtime.
         let fallback_runtime = || self.executor.router.runtime();
-        self.executor.spawn_give_back(fallback_runtime, release);
+        let executor = &self.executor;
+        executor.spawn_give_back(&policy, fallback_runtime, release);
     }
 
     /// The clock of [`RedisConfig::clock`], if it is a manual one. Otherwise the server's clock decides.

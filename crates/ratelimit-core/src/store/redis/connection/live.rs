@@ -51,7 +51,7 @@ impl LiveConnection {
             connections: handshake.connections,
             turn: AtomicUsize::new(0),
             clock: handshake.clock,
-            work: WorkQueue::new(),
+            work: WorkQueue::new(Some(Handle::current())),
             breaker: TimeoutBreaker::default(),
             suspected: Notify::new(),
             runtime: Handle::current(),

@@ -66,7 +66,7 @@ pub(in crate::store::redis) struct ExternalConnection {
     /// The offset of the server's clock, measured before the first call. In a cluster of the
     /// application, samples of all nodes are mixed: the largest one counts.
     clock: ClockOffset,
-    /// Bounds the work in flight. In a cluster of the application, that of all nodes together.
+    /// Bounds the work in flight, except in a cluster of the application.
     work: Arc<WorkQueue>,
     /// The throttled log lines of the store.
     log: OutageLog,
@@ -128,9 +128,14 @@ impl Router {
     pub(in crate::store::redis) fn external(sender: impl ExternalSender) -> Router {
         Router::External(Arc::new(ExternalConnection {
             is_cluster: sender.is_cluster(),
+            // The node of a call is not known here.
+            work: if sender.is_cluster() {
+                WorkQueue::unbounded()
+            } else {
+                WorkQueue::new(None)
+            },
             sender: Box::new(sender),
             clock: ClockOffset::new(),
-            work: WorkQueue::new(),
             log: OutageLog::default(),
         }))
     }

@@ -1,7 +1,6 @@
 //! Bounds the work in flight at one server, so that calls of one policy do not delay those of others.
 
 use std::{
-    mem,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, AtomicUsize, Ordering},
@@ -41,6 +40,9 @@ pub(in crate::store::redis) struct WorkQueue {
     waiting: AtomicUsize,
     /// What the estimates are multiplied by, from 1 to [`MAX_SLOWNESS`].
     slowness: AtomicU32,
+    /// The runtime of the connection, on which the permits of dropped calls are returned. Without one they are returned
+    /// at once: the current runtime may not be driven any more, and would keep them.
+    runtime: Option<Handle>,
 }
 
 /// The queue in which a call waits.
@@ -74,17 +76,29 @@ pub(in crate::store::redis) struct WorkPermit {
 struct Waiting<'a> {
     queue: &'a WorkQueue,
     source: &'a CallSource,
-    own: SourceQueue,
+    /// Only `drop` takes it.
+    own: Option<SourceQueue>,
 }
 
 impl WorkQueue {
-    /// A queue for a new connection.
-    pub(in crate::store::redis) fn new() -> Arc<WorkQueue> {
+    /// A queue for a new connection, which lives on `runtime` if that is known.
+    pub(in crate::store::redis) fn new(runtime: Option<Handle>) -> Arc<WorkQueue> {
+        WorkQueue::with_permits(MAX_MICROS as usize, runtime)
+    }
+
+    /// A queue in which no call waits, for a connection to several servers: one that is slow must not delay the calls to
+    /// the others.
+    pub(in crate::store::redis) fn unbounded() -> Arc<WorkQueue> {
+        WorkQueue::with_permits(Semaphore::MAX_PERMITS, None)
+    }
+
+    fn with_permits(permits: usize, runtime: Option<Handle>) -> Arc<WorkQueue> {
         Arc::new(WorkQueue {
-            permits: Arc::new(Semaphore::new(MAX_MICROS as usize)),
+            permits: Arc::new(Semaphore::new(permits)),
             queues: Mutex::default(),
             waiting: AtomicUsize::new(0),
             slowness: AtomicU32::new(1),
+            runtime,
         })
     }
 
@@ -125,12 +139,13 @@ impl WorkQueue {
     async fn wait(&self, source: &CallSource, permits: u32) -> OwnedSemaphorePermit {
         let own = Arc::clone(lock(&self.queues).entry(source.clone()).or_default());
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting {
+        let turn = Arc::clone(&own);
+        let _waiting = Waiting {
             queue: self,
             source,
-            own,
+            own: Some(own),
         };
-        let _first = waiting.own.lock().await;
+        let _first = turn.lock_owned().await;
         let permit = Arc::clone(&self.permits).acquire_many_owned(permits).await;
         permit.expect("the semaphore is never closed")
     }
@@ -159,8 +174,10 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
         let mut queues = lock(&self.queue.queues);
-        // The map has one reference and this call another.
-        if Arc::strong_count(&self.own) == 2 {
+        // Under the lock, so that of two calls that end together one sees that it is the last.
+        self.own = None;
+        let own = queues.get(self.source);
+        if own.is_some_and(|own| Arc::strong_count(own) == 1) {
             queues.remove(self.source);
         }
     }
@@ -171,10 +188,18 @@ impl WorkPermit {
     pub(in crate::store::redis) fn end(mut self) {
         self.is_answered = true;
     }
+
+    /// Returns the permit of a call that is not sent.
+    pub(in crate::store::redis) fn cancel(mut self) {
+        self.permit = None;
+    }
 }
 
 impl Drop for WorkPermit {
     fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
         let elapsed = self.sent.elapsed();
         let slow = self.round_trip + self.patience;
         if self.is_answered || elapsed > slow {
@@ -183,9 +208,8 @@ impl Drop for WorkPermit {
         // A caller that was dropped does not recall its call.
         if !self.is_answered
             && let Some(rest) = slow.checked_sub(elapsed)
-            && let Ok(runtime) = Handle::try_current()
+            && let Some(runtime) = &self.queue.runtime
         {
-            let permit = mem::take(&mut self.permit);
             runtime.spawn(async move {
                 tokio::time::sleep(rest).await;
                 drop(permit);
@@ -227,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_work_in_flight_is_bounded_and_one_call_always_goes() {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::new(None);
         let mut calls: Vec<WorkPermit> =
             std::iter::from_fn(|| try_acquire(&queue, "p", 6)).collect();
         assert_eq!(calls.len(), 3);
@@ -243,7 +267,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn policies_are_served_in_turn() {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::new(None);
         let first = try_acquire(&queue, "busy", 20).expect("it is idle");
         let order = Arc::new(Mutex::new(Vec::new()));
         let policies = ["busy", "busy", "busy", "busy", "other"];
@@ -268,9 +292,58 @@ mod tests {
         assert!(lock(&queue.queues).is_empty());
     }
 
+    #[test]
+    fn queues_of_calls_that_end_together_are_removed() {
+        let queue = WorkQueue::new(None);
+        let first = try_acquire(&queue, "p", 20).expect("it is idle");
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| assert!(try_acquire(&queue, "p", 20).is_none()));
+                }
+            });
+            assert!(lock(&queue.queues).is_empty());
+        }
+        first.end();
+    }
+
+    #[test]
+    fn a_dropped_call_is_returned_at_once_without_a_known_runtime() {
+        let queue = WorkQueue::new(None);
+        let current = tokio::runtime::Builder::new_current_thread();
+        let current = { current }.enable_time().build().unwrap();
+        let _entered = current.enter();
+
+        drop(try_acquire(&queue, "p", 20).expect("it is idle"));
+
+        assert!(try_acquire(&queue, "p", 20).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_not_sent_does_not_count() {
+        let queue = WorkQueue::new(Some(Handle::current()));
+
+        let unsent = try_acquire(&queue, "p", 20).expect("it is idle");
+        unsent.cancel();
+
+        assert!(try_acquire(&queue, "p", 20).is_some());
+    }
+
+    #[test]
+    fn no_call_waits_for_a_connection_to_several_servers() {
+        let queue = WorkQueue::unbounded();
+        queue.observe(1, true);
+
+        let calls: Vec<_> = (0..1_000)
+            .map(|_| try_acquire(&queue, "p", 1_000))
+            .collect();
+
+        assert!(calls.iter().all(Option::is_some));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_dropped_call_counts_while_the_server_may_execute_it() {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::new(Some(Handle::current()));
         drop(try_acquire(&queue, "p", 20).expect("it is idle"));
 
         assert!(try_acquire(&queue, "p", 20).is_none());
@@ -280,7 +353,7 @@ mod tests {
 
     #[test]
     fn late_replies_lower_the_bound_once_for_each_round_trip() {
-        let queue = WorkQueue::new();
+        let queue = WorkQueue::new(None);
 
         for _ in 0..50 {
             queue.observe(1, true);

@@ -1,6 +1,9 @@
-//! The bulkhead: how many hits are in flight, in all and of each policy.
+//! The bulkhead: how many hits are in flight, in all and of each policy. Another one bounds the tasks that give back.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    ops::Deref,
+    sync::{Arc, Mutex},
+};
 
 use ahash::HashMap;
 
@@ -28,8 +31,8 @@ struct HeldPermits {
 
 /// The right to have one hit in flight.
 #[derive(Debug)]
-pub(super) struct HitPermit<'a> {
-    bulkhead: &'a Bulkhead,
+pub(super) struct HitPermit<B: Deref<Target = Bulkhead>> {
+    bulkhead: B,
     policy: Arc<str>,
 }
 
@@ -43,9 +46,23 @@ impl Bulkhead {
     }
 
     /// A permit for a hit of a policy, if it may have one more.
-    pub(super) fn try_acquire(&self, policy: &Arc<str>) -> Option<HitPermit<'_>> {
-        let mut held = lock(&self.held);
-        let free = self.permits.saturating_sub(held.all);
+    pub(super) fn try_acquire(&self, policy: &Arc<str>) -> Option<HitPermit<&Bulkhead>> {
+        HitPermit::acquire(self, policy)
+    }
+
+    /// The same for a task.
+    pub(super) fn try_acquire_owned(
+        self: Arc<Bulkhead>,
+        policy: &Arc<str>,
+    ) -> Option<HitPermit<Arc<Bulkhead>>> {
+        HitPermit::acquire(self, policy)
+    }
+}
+
+impl<B: Deref<Target = Bulkhead>> HitPermit<B> {
+    fn acquire(bulkhead: B, policy: &Arc<str>) -> Option<HitPermit<B>> {
+        let mut held = lock(&bulkhead.held);
+        let free = bulkhead.permits.saturating_sub(held.all);
         match held.policies.get_mut(policy) {
             Some(own) if *own >= free => return None,
             Some(own) => *own += 1,
@@ -53,14 +70,15 @@ impl Bulkhead {
             None => drop(held.policies.insert(Arc::clone(policy), 1)),
         }
         held.all += 1;
+        drop(held);
         Some(HitPermit {
-            bulkhead: self,
+            bulkhead,
             policy: Arc::clone(policy),
         })
     }
 }
 
-impl Drop for HitPermit<'_> {
+impl<B: Deref<Target = Bulkhead>> Drop for HitPermit<B> {
     fn drop(&mut self) {
         let mut held = lock(&self.bulkhead.held);
         held.all -= 1;
@@ -77,7 +95,7 @@ impl Drop for HitPermit<'_> {
 mod tests {
     use super::*;
 
-    fn acquire_all<'a>(bulkhead: &'a Bulkhead, policy: &str) -> Vec<HitPermit<'a>> {
+    fn acquire_all<'a>(bulkhead: &'a Bulkhead, policy: &str) -> Vec<HitPermit<&'a Bulkhead>> {
         let policy = policy.into();
         std::iter::from_fn(|| bulkhead.try_acquire(&policy)).collect()
     }

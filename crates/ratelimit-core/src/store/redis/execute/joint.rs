@@ -20,7 +20,13 @@
 //! A joint hit that takes concurrency slots or covers several hash slots runs in a task of its own, and is undone as
 //! `undoable.rs` says if its caller is gone.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, sync::oneshot};
@@ -73,6 +79,8 @@ pub(in crate::store::redis) struct JointCall {
     latest: Instant,
     /// The runtime of the caller, for connections of the application.
     runtime: Handle,
+    /// Whether the caller is gone, so that nothing needs to be sent.
+    is_abandoned: AtomicBool,
 }
 
 /// The pending decisions of a [`JointCall`]. Decisions that the caller does not take are undone.
@@ -128,6 +136,7 @@ impl Executor {
             members,
             names,
             runtime: Handle::current(),
+            is_abandoned: AtomicBool::new(false),
         };
         let command = is_one_call.then(|| joint.command(&key_numbers));
         match command {
@@ -213,6 +222,10 @@ impl JointCall {
         let executor = &self.executor;
         let work = executor.acquire_work(&self.route, &source, work, deadline);
         let work = work.await?;
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            work.cancel();
+            return Err(StoreError::Overloaded);
+        }
         let sent = async {
             if let Some(windows) = JointWindowsCommand::new(command) {
                 let sent = call::send(&windows, &self.names, router, route(), deadline);
@@ -362,16 +375,18 @@ impl JointCall {
         }
         let executor = Arc::clone(&self.executor);
         let fallback_runtime = || Some(self.connection_runtime().clone());
-        self.executor.spawn_give_back(fallback_runtime, async move {
-            for receipt in &receipts {
-                if is_refund {
-                    executor.refund_late(receipt).await;
-                } else {
-                    executor.release_late(receipt).await;
+        let policy = &self.policy;
+        self.executor
+            .spawn_give_back(policy, fallback_runtime, async move {
+                for receipt in &receipts {
+                    if is_refund {
+                        executor.refund_late(receipt).await;
+                    } else {
+                        executor.release_late(receipt).await;
+                    }
                 }
-            }
-            let _ = sender.send(());
-        });
+                let _ = sender.send(());
+            });
         done
     }
 
@@ -404,6 +419,7 @@ impl Drop for UndoJointOnDrop {
     /// Undoes decisions that arrived and were not taken. After `close` later ones fail to be sent, and the task undoes
     /// them.
     fn drop(&mut self) {
+        self.joint.is_abandoned.store(true, Ordering::Relaxed);
         self.decisions.close();
         if let Ok(decisions) = self.decisions.try_recv() {
             self.joint.spawn_undo(decisions);

@@ -55,8 +55,8 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// Background tasks that give charges or slots back, for each hit that may be in flight: 4 x 1,024
-/// by default.
+/// Background tasks that give charges or slots of one policy back, for each hit that may be in flight:
+/// 4 x 1,024 by default.
 ///
 /// Such a task lives up to five seconds, a hit 100 ms. Without a bound, an outage would pile up
 /// tasks until memory ends.
@@ -91,8 +91,8 @@ pub(super) struct Executor {
     /// it.
     in_flight: Bulkhead,
     /// One permit for each background task that gives something back. The task holds it.
-    give_backs: Arc<Semaphore>,
-    /// One permit for each task that waits for a late reply; as many as `give_backs`.
+    give_backs: Arc<Bulkhead>,
+    /// One permit for each task that waits for a late reply; as many as one policy has of `give_backs`.
     late_replies: Arc<Semaphore>,
 }
 
@@ -133,7 +133,7 @@ impl Executor {
             clock: config.clock,
             timeouts,
             in_flight: Bulkhead::new(in_flight),
-            give_backs: Arc::new(Semaphore::new(give_backs)),
+            give_backs: Arc::new(Bulkhead::new(give_backs)),
             late_replies: Arc::new(Semaphore::new(give_backs)),
         }
     }

@@ -11,7 +11,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -71,6 +74,8 @@ pub(in crate::store::redis) struct UndoableHit {
     /// The route of the call in flight. After the deadline the task or the caller takes it and counts the timeout,
     /// whichever comes first: the task is not polled while the connection's runtime is not driven.
     awaited: Mutex<Option<Route>>,
+    /// Whether the caller is gone, so that nothing more needs to be sent.
+    is_abandoned: AtomicBool,
 }
 
 /// The pending decision of an [`UndoableHit`]. A decision that the caller does not take is undone.
@@ -109,6 +114,7 @@ impl Executor {
             deadline,
             is_short,
             runtime: Handle::current(),
+            is_abandoned: AtomicBool::new(false),
         });
         let (sender, decision) = oneshot::channel();
         let task = Arc::clone(&hit);
@@ -142,13 +148,14 @@ impl Executor {
     /// Spawns a task that gives something back.
     ///
     /// It runs on the current runtime, which is driven, or on `fallback_runtime` if there is none. If too many such
-    /// tasks are running, the charge stays and is logged.
+    /// tasks are running for `policy`, the charge stays and is logged.
     pub(in crate::store::redis) fn spawn_give_back(
         &self,
+        policy: &Arc<str>,
         fallback_runtime: impl FnOnce() -> Option<Handle>,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        let Ok(permit) = Arc::clone(&self.give_backs).try_acquire_owned() else {
+        let Some(permit) = Arc::clone(&self.give_backs).try_acquire_owned(policy) else {
             self.router.log().log_kept_charge(&StoreError::Overloaded);
             return;
         };
@@ -246,6 +253,7 @@ impl Drop for UndoOnDrop {
     /// Undoes a decision that arrived and was not taken. After `close` a later one fails to be
     /// sent, and the task undoes it.
     fn drop(&mut self) {
+        self.hit.is_abandoned.store(true, Ordering::Relaxed);
         self.decision.close();
         // The decision arrived, but the caller was dropped before it took it.
         if let Ok(decision) = self.decision.try_recv() {
@@ -281,7 +289,8 @@ impl UndoableHit {
     /// # Errors
     ///
     /// The error of the call, or [`StoreError::TimedOut`]. It is also returned without a call when
-    /// the task is first polled after the deadline. [`StoreError::Overloaded`] if the call was not sent.
+    /// the task is first polled after the deadline. [`StoreError::Overloaded`] if the call was not sent, also because the
+    /// caller was dropped while it waited.
     pub(in crate::store::redis) async fn with_deadline<T>(
         &self,
         route: &Route,
@@ -297,6 +306,10 @@ impl UndoableHit {
         let executor = &self.executor;
         let work = executor.acquire_work(route, &source, work, self.deadline);
         let work = work.await?;
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            work.cancel();
+            return Err(StoreError::Overloaded);
+        }
         self.await_route(Some(route.clone()));
         let result = tokio::time::timeout_at(self.deadline.into(), call).await;
         let Ok(result) = result else {
@@ -337,7 +350,9 @@ impl UndoableHit {
         task: impl Future<Output = ()> + Send + 'static,
     ) {
         let fallback_runtime = || Some(self.connection_runtime().clone());
-        self.executor.spawn_give_back(fallback_runtime, task);
+        let policy = self.pending.command.policy.shared_name();
+        self.executor
+            .spawn_give_back(policy, fallback_runtime, task);
     }
 
     /// Releases a slot that a call without a reply may have taken, in the background. Other errors
@@ -411,4 +426,77 @@ impl UndoableHit {
 fn has_slots(policy: &Policy, scope: Scope) -> bool {
     let mut limits = scope.groups(policy).iter().flat_map(|group| &group.limits);
     limits.any(|effective| matches!(effective.limit, Limit::Concurrency(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use redis::{Cmd, RedisResult, Value};
+
+    use super::*;
+    use crate::{
+        key::Key,
+        store::{
+            Store,
+            joint::JointHit,
+            redis::{
+                RedisConfig, RedisStore,
+                connection::{
+                    external::{ExternalSender, SendFuture},
+                    router::Router,
+                },
+            },
+        },
+        time::Clock,
+    };
+
+    /// Counts the calls, and never answers.
+    #[derive(Clone, Debug, Default)]
+    struct SilentSender {
+        calls: Arc<AtomicUsize>,
+    }
+
+    impl ExternalSender for SilentSender {
+        fn send(&self, _: Cmd) -> SendFuture {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::pending::<RedisResult<Value>>())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hit_whose_caller_is_dropped_while_it_waits_is_not_sent() {
+        let logs = ["sliding_window_log 10000/d"; 7].join("; ");
+        let heavy = Policy::parse("heavy", &logs).unwrap();
+        let slots = Policy::parse("slots", &format!("concurrency 10; {logs}")).unwrap();
+        let key = Key::new("alice").unwrap();
+        for is_joint in [false, true] {
+            let sender = SilentSender::default();
+            let config = RedisConfig::new("redis://127.0.0.1").unwrap();
+            let config = config.clock(Clock::manual(Timestamp::from_secs(600)));
+            let store = RedisStore::with_external(Router::external(sender.clone()), config);
+            let busy: Vec<_> = (0..2)
+                .map(|_| tokio::spawn(store.hit(Hit::new(&heavy, &key))))
+                .collect();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(sender.calls.load(Ordering::Relaxed), 2);
+            let waiting = if is_joint {
+                let hit = store.hit_joint(&[JointHit::new(Hit::new(&slots, &key))]);
+                tokio::spawn(async move { drop(hit.await) })
+            } else {
+                let hit = store.hit(Hit::new(&slots, &key));
+                tokio::spawn(async move { drop(hit.await) })
+            };
+            tokio::time::sleep(Duration::from_millis(1)).await;
+
+            waiting.abort();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            for call in busy {
+                call.abort();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+
+            assert_eq!(sender.calls.load(Ordering::Relaxed), 2, "joint: {is_joint}");
+        }
+    }
 }
