@@ -168,7 +168,7 @@ mod tests {
             "--policy",
             "tenants=5/min by tenant",
             "--key-pattern",
-            "user:*",
+            "user:[0-9]+",
         ];
         let config = Config::load(&Cli::parse_from(args).settings).unwrap();
         let limiter = config.store.limiter();

@@ -36,7 +36,7 @@ const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 256 * MIB;
 
 /// What a server keeps of its largest memory: caches of the allocator, and stacks of threads.
-const KEPT: u64 = 96 * MIB;
+const KEPT: u64 = 48 * MIB;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -50,14 +50,19 @@ fn memory_line(server: &Server, name: &str) -> u64 {
     kib.parse::<u64>().unwrap() * 1_024
 }
 
+/// The memory of the server besides the pages of its program, which are in memory once they were used, and can be dropped.
 fn resident(server: &Server) -> u64 {
-    memory_line(server, "VmRSS")
+    memory_line(server, "RssAnon")
 }
 
-/// Waits until the memory is near that of the start.
+/// Waits until the memory is near that of the start. A kubelet goes on asking for liveness; without any work the allocator
+/// would give nothing back.
 async fn memory_is_given_back(server: &Server, at_start: u64, attack: &str) {
-    let given_back = until(async || (resident(server) < at_start + KEPT).then_some(()));
-    let timed = tokio::time::timeout(PATIENCE, given_back).await;
+    let given_back = until(async || {
+        server.get(LIVENESS).await;
+        (resident(server) < at_start + KEPT).then_some(())
+    });
+    let timed = tokio::time::timeout(PATIENCE / 2, given_back).await;
     let (now, peak) = (resident(server) / MIB, memory_line(server, "VmHWM") / MIB);
     println!(
         "{attack}: {now} MiB now, {} MiB at the start, {peak} MiB at most",
@@ -127,6 +132,8 @@ impl LivenessProbe {
 /// A client of HTTP/2 whose bodies are anything.
 async fn http2_client(addr: SocketAddr) -> http2::SendRequest<BoxBody<Bytes, std::io::Error>> {
     let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+    // As Envoy does. Else the end of each window waits for an acknowledgement, and 16 MiB take 10 seconds.
+    stream.set_nodelay(true).unwrap();
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (client, connection) = handshake.unwrap();
     tokio::spawn(connection);
@@ -174,6 +181,8 @@ impl Victim {
         let config = config.to_str().unwrap();
         let rules = rules_dir.to_str().unwrap();
         let args = ["--envoy-listen", "127.0.0.1:0", "--envoy-config", rules];
+        // Checks without a policy are the shortest ones.
+        let args = [&args[..], &["--require-policy=false"]].concat();
         let cgroup = MemoryCgroup::create(LIMIT);
         let server = Server::start_with(&[&args[..], &["--config", config]].concat(), |command| {
             if let Some(cgroup) = &cgroup {
@@ -234,7 +243,14 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     let victim = Victim::start();
     let (server, main) = (&victim.server, victim.server.addr);
     println!("in a cgroup: {}", victim.cgroup.is_some());
-    // The first rendering registers its series.
+    // Each policy has series once it was used, and the first rendering registers those of the server.
+    for first in [0, 750] {
+        let checks: Vec<String> = (first..first + 750)
+            .map(|number| format!("{{\"key\":\"k\",\"policy\":\"{}\"}}", policy(number)))
+            .collect();
+        let batch = format!("{{\"checks\":[{}]}}", checks.join(","));
+        assert_eq!(server.post(CHECK, batch).await.status, StatusCode::OK);
+    }
     assert_eq!(server.get(METRICS).await.status, 200);
     let at_start = resident(server);
 
@@ -248,9 +264,11 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     let name = "A1, answers to batches";
     let probe = LivenessProbe::start(main);
     let checks: Vec<String> = (0..1_000)
-        .map(|key| format!("{{\"key\":\"{key}\",\"policy\":\"{}\"}}", policy(0)))
+        .map(|key| format!("{{\"key\":\"{key}\"}}"))
         .collect();
+    // It fits a frame.
     let batch = format!("{{\"checks\":[{}]}}", checks.join(","));
+    assert!(batch.len() < 16_384);
     let batches = ask_without_window(main, 4, |id| raw_http2::post(id, CHECK, &batch)).await;
     are_closed(batches).await;
     probe.end(name);
@@ -339,7 +357,8 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     for budget in ["rest", "envoy"] {
         let line = format!("budget=\"{budget}\"");
         let lines = log.lines().filter(|logged| logged.contains(&line));
-        assert_eq!(lines.count(), 1, "{log}");
+        // At most one a minute.
+        assert!((1..=3).contains(&lines.count()), "{log}");
     }
 
     let name = "A10";
@@ -350,7 +369,7 @@ async fn a_server_of_256_mib_survives_attacks_on_its_memory_and_gives_it_back() 
     assert!(threads.count() < 32);
     probe.end(name);
     let metrics = server.get(METRICS).await.body;
-    assert!(metrics.len() > 300_000, "{}", metrics.len());
+    assert!(metrics.len() > 200_000, "{}", metrics.len());
     memory_is_given_back(server, at_start, name).await;
 
     // Peers that take nothing are cut off.
