@@ -35,6 +35,7 @@ impl Finding {
     }
 
     /// A warning that has no code of a diagnostic.
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "for the console"))]
     pub(crate) fn warning(code: &'static str, line: Option<usize>, message: String) -> Finding {
         Finding {
             line,
@@ -82,6 +83,7 @@ impl Finding {
         }]
     }
 
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "for the console"))]
     pub(crate) fn is_error(&self) -> bool {
         self.severity == severity_name(Severity::Error)
     }

@@ -127,7 +127,9 @@ async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
 
     assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(denied.json().get("receipt"), None);
-    let no = server.get(&format!("{CHECK}?policy=p&key=k&receipt=yes")).await;
+    let no = server
+        .get(&format!("{CHECK}?policy=p&key=k&receipt=yes"))
+        .await;
     no.problem(400);
     let plain = json!({"policy": "p", "key": "a"});
     let batch = json!({"checks": [{"policy": "p", "key": "a", "receipt": true}, plain]});
