@@ -75,13 +75,18 @@ fn is_clean(root: &Path) -> bool {
         .is_ok_and(|done| done.status.success() && done.stdout.is_empty())
 }
 
-/// The warnings of `cargo package`, except those that say that tests and examples are left out, as they are meant to be.
+/// The repository has no public address yet.
+const NO_ADDRESS: &str = "warning: manifest has no documentation, homepage or repository";
+
+/// The warnings of `cargo package`, except that of [`NO_ADDRESS`] and those that say that tests and examples are left out, as
+/// they are meant to be.
 fn warnings(text: &str) -> Vec<String> {
     let is_meant = |line: &&str| {
-        ["warning: ignoring test `", "warning: ignoring example `"]
+        let is_left_out = ["warning: ignoring test `", "warning: ignoring example `"]
             .iter()
             .any(|start| line.starts_with(start))
-            && line.ends_with("is not included in the published package")
+            && line.ends_with("is not included in the published package");
+        is_left_out || *line == NO_ADDRESS
     };
     text.lines()
         .filter(|line| line.starts_with("warning") && !is_meant(line))
@@ -98,6 +103,7 @@ mod tests {
         let text = "   Packaging a\n\
             warning: ignoring test `b` as `tests/b.rs` is not included in the published package\n\
             warning: ignoring binary `c` as `src/c.rs` is not included in the published package\n\
+            warning: manifest has no documentation, homepage or repository\n\
             warning: manifest has no license\n";
 
         assert_eq!(
