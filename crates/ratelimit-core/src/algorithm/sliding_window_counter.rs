@@ -42,7 +42,7 @@ use crate::{decision::Level, time::Timestamp};
 /// let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
 /// let limit = SlidingWindowCounter::new(100, Duration::from_secs(60))?;
 /// let (api, alice) = (Policy::new("api", limit)?, Key::new("alice")?);
-/// limiter.check_cost(&api, &alice, 80).await;
+/// assert!(limiter.check_cost(&api, &alice, 80).await.is_allowed());
 ///
 /// // 15 s into the next minute, 45 s of the last one still count: 80 x 45 / 60 = 60.
 /// clock.set(Timestamp::from_secs(75));

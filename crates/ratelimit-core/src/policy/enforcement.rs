@@ -54,7 +54,7 @@ impl Policy {
     ///
     /// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
     /// let watched = Policy::parse("api", "1/min")?.shadow();
-    /// limiter.check(&watched, &alice).await;
+    /// assert!(limiter.check(&watched, &alice).await.is_allowed());
     ///
     /// let second = limiter.check(&watched, &alice).await;
     /// assert!(second.is_allowed());

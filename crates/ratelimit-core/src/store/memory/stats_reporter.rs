@@ -34,7 +34,7 @@ use crate::{
 /// let store = MemoryStore::new();
 /// let limiter = Limiter::new(store.clone());
 /// let policy = Policy::parse("api", "10/min")?;
-/// limiter.check(&policy, &Key::new("alice")?).await;
+/// assert!(limiter.check(&policy, &Key::new("alice")?).await.is_allowed());
 ///
 /// let stats = store.stats();
 /// assert_eq!((stats.keys, stats.evicted), (1, 0));
