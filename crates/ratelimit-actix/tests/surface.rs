@@ -104,7 +104,7 @@ async fn a_handler_can_keep_its_slot() {
     assert_eq!(sent().await, 200);
 }
 
-/// Sends a request over a connection of its own.
+/// Sends a request over a new connection.
 fn send_get(server: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");

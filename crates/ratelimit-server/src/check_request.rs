@@ -190,7 +190,7 @@ impl CheckRequest {
     }
 }
 
-/// What a call takes in its query.
+/// The query parameters that a call accepts.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     /// The parameters besides [`PARAMETERS`].

@@ -401,7 +401,7 @@ fn name(receipt: &Receipt) -> Key {
 
 /// The policy of the mark: one unit, which is restored when the charge of the receipt no longer counts.
 ///
-/// Each policy has marks of its own, so that its settlements do not hold up those of others in the queues of a store.
+/// Marks are separate for each policy, so that its settlements do not delay those of others in the queues of a store.
 /// The budgets have the same name for all.
 fn redeemed(receipt: &Receipt) -> Policy {
     let life = receipt.expires_at().since(receipt.charged_at());

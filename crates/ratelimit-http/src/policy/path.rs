@@ -62,7 +62,7 @@ fn decoded(path: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What services could read a path as, for rules that block.
+/// The paths that services could read, for rules that block.
 ///
 /// - Case is ignored, and escapes are decoded as often as there are any.
 /// - A backslash is a slash, and empty segments are removed.

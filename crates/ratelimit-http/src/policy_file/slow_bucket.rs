@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(found.len(), 1, "{limits}: {found:?}");
             assert!(found[0].contains(most), "{}", found[0]);
             assert!(found[0].contains(instead), "{}", found[0]);
-            // What the warning recommends is a limit without a warning.
+            // The limit that the warning recommends causes no warning.
             let advice: Vec<&str> = found[0].split('"').skip(1).step_by(2).collect();
             for advice in advice {
                 assert_eq!(codes(advice), [""; 0], "{advice}");

@@ -30,7 +30,7 @@ use crate::{
 
 /// Budgets that owe hits at most. Hits on further ones are dropped, which `rate_limiter_catch_up_units_total` counts.
 const MAX_BUDGETS: usize = 65_536;
-/// Budgets that a hit looks at, for each of its own, to find expired ones: its work does not grow with the table.
+/// Budgets that a hit inspects for expiry, for each budget that it charges: its work does not grow with the table.
 const SWEPT_PER_BUDGET: usize = 16;
 /// Entries of owed logs at most, over all budgets: 64 MiB. Hits beyond them are dropped too.
 const MAX_LOG_ENTRIES: usize = 8 << 20;

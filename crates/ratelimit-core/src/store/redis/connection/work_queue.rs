@@ -38,7 +38,7 @@ pub(in crate::store::redis) struct WorkQueue {
     queues: Mutex<HashMap<CallSource, SourceQueue>>,
     /// Calls that wait in any queue.
     waiting: AtomicUsize,
-    /// What the estimates are multiplied by, from 1 to [`MAX_SLOWNESS`].
+    /// The factor for the estimates, from 1 to [`MAX_SLOWNESS`].
     slowness: AtomicU32,
     /// The runtime of the connection, on which the permits of dropped calls are returned. Without one they are returned
     /// at once: the current runtime may not be driven any more, and would keep them.
