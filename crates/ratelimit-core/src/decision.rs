@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use self::prefetched::{GrantNumbers, PrefetchedCharge};
 pub(crate) use self::{
     fast_charge::FastCharge,
-    level::{IsOwed, Level, RefundMark},
+    level::{Level, RefundMark},
 };
 use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
@@ -185,8 +185,6 @@ pub struct Decision {
     /// Whether a denial applies; unset if the policy is in shadow mode for this key.
     #[doc(alias = "shadow")]
     pub is_enforced: bool,
-    /// Whether the local fallback allowed the hit, and the store will be charged for it.
-    pub(crate) is_owed: IsOwed,
     /// Whether the charge of a single limit can be refunded.
     is_refundable: bool,
     /// The level of a single limit.
@@ -259,7 +257,6 @@ impl Decision {
             is_over: false,
             is_prefetched: false,
             is_enforced: true,
-            is_owed: IsOwed(false),
             is_refundable: false,
             level: Level::UNKNOWN,
             several: PerLimit::NONE,
@@ -325,6 +322,20 @@ impl Decision {
         }
         if !self.several.as_slice().is_empty() {
             self.select_binding_limit();
+        }
+        self
+    }
+
+    /// The decision with a denial by the limit at `index`, which blocks for `wait`.
+    pub(crate) fn blocked(mut self, index: usize, wait: Duration) -> Decision {
+        let denied = Outcome::Denied { retry_after: wait };
+        if let Some(limit) = self.several.as_mut_slice().get_mut(index) {
+            limit.outcome = denied;
+            limit.remaining = 0;
+            self.select_binding_limit();
+        } else {
+            self.outcome = denied;
+            self.remaining = 0;
         }
         self
     }

@@ -4,7 +4,6 @@
 //! clock and stores nothing: the state is the caller's.
 
 mod credit;
-mod mirror;
 mod parse;
 mod prefetch;
 mod units;
@@ -268,6 +267,17 @@ impl Limit {
         now: Timestamp,
     ) -> Option<Duration> {
         with_step!(self, step => step.charge_more(state, units, now))
+    }
+
+    /// The units that are spent in this state: the limit without what remains. 0 for a limit that counts no units.
+    pub(crate) fn spent(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        with_step!(self, step => {
+            if !step.counts_units() {
+                return 0;
+            }
+            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
+            step.limit().saturating_sub(step.remaining(snapshot, 0))
+        })
     }
 
     /// Builds the decision from the numbers of a script's reply; `None` if the numbers cannot be

@@ -62,9 +62,6 @@ pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 pub const CATCH_UP: &str = "rate_limiter_catch_up_units_total";
 /// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
-/// Counter: late replies of Redis to hits that passed locally, by `outcome`: `charged`, or `not_charged`, which are charged
-/// later ([`CATCH_UP`]). Each resolves one hit of a call that [`AMBIGUOUS`] counts.
-pub const LATE_REPLIES: &str = "rate_limiter_late_replies_total";
 /// Histogram: duration of calls to Redis in seconds. A call that timed out counts with the time until the time-out.
 pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 /// Gauge: always 1, with the `version` of the Redis server that was connected last.
@@ -122,16 +119,9 @@ pub const CHECK_SECONDS_BUCKETS: [f64; 16] = [
     1.0,
 ];
 
-/// Counts units of owed hits by what became of them.
+/// Counts units that passed locally, by what became of their charge to the store.
 pub(crate) fn count_catch_up(outcome: &'static str, units: u64) {
     counter!(CATCH_UP, "outcome" => outcome).increment(units);
-}
-
-/// Counts a late reply by what it says of its hit, which passed locally.
-#[cfg(feature = "tokio")]
-pub(crate) fn count_late_reply(is_charged: bool) {
-    let outcome = if is_charged { "charged" } else { "not_charged" };
-    counter!(LATE_REPLIES, "outcome" => outcome).increment(1);
 }
 
 /// Tells the installed recorder what each metric of the engine means, for `# HELP` lines.
@@ -151,7 +141,6 @@ pub fn describe() {
         "Units that the local fallback allowed and the store was charged for later, by outcome."
     );
     describe_counter!(AMBIGUOUS, "Calls to Redis whose reply was lost.");
-    describe_counter!(LATE_REPLIES, "Late replies to hits that passed locally.");
     describe_histogram!(
         ROUND_TRIP_SECONDS,
         Unit::Seconds,

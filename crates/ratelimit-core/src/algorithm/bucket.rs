@@ -1,7 +1,6 @@
 //! The arithmetic that the token bucket and the leaky bucket share: a debt that time forgives. Lua twin:
 //! `lua/token_bucket.lua`.
 
-mod mirror;
 mod state;
 
 use std::time::Duration;

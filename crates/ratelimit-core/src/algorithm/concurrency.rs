@@ -1,6 +1,5 @@
 //! Concurrency: slots for requests in progress, each held on a lease.
 
-mod mirror;
 mod state;
 
 use std::time::Duration;

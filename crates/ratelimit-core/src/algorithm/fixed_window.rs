@@ -1,7 +1,5 @@
 //! Fixed window: one count for each window of the clock.
 
-mod mirror;
-
 use std::time::Duration;
 
 use crate::algorithm::{

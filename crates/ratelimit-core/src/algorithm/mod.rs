@@ -25,7 +25,6 @@ mod concurrency;
 mod fixed_window;
 mod kind;
 mod leaky_bucket;
-mod mirror;
 mod penalty_box;
 mod period;
 mod sliding_window_counter;
@@ -37,7 +36,6 @@ pub(crate) use self::period::Grain;
 pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
-    mirror::{MirrorStep, MirroredReply},
     period::Period,
     step::{Demand, Effect, Fit, Refund, Step, StepResult, WireState},
 };

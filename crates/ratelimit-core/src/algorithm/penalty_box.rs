@@ -1,7 +1,5 @@
 //! Penalty box: blocks a key after too many denials.
 
-mod mirror;
-
 use std::time::Duration;
 
 use crate::algorithm::{

@@ -1,8 +1,6 @@
 //! Sliding window counter: an estimate over a sliding window, from the counts of two windows of the
 //! clock.
 
-mod mirror;
-
 use std::time::Duration;
 
 use crate::algorithm::{

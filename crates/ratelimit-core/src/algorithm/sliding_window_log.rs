@@ -1,6 +1,5 @@
 //! Sliding window log: a timestamp for each unit spent, exact over any span of one period.
 
-mod mirror;
 mod state;
 
 use std::{collections::VecDeque, time::Duration};
@@ -98,23 +97,11 @@ impl SlidingWindowLog {
         self.period.duration()
     }
 
-    /// The times of the units that are younger than the period, oldest first.
-    pub(crate) fn live_stamps(&self, log: &LogState, now: Timestamp) -> Vec<Timestamp> {
-        let tick = self.period.tick(now);
-        let stamps = (0..log.len()).filter_map(|index| log.stamp(index));
-        let stamps = stamps.map(|stamp| self.period.convert(stamp, log.grain));
-        let live = stamps.filter(|stamp| stamp + self.period.ticks > tick);
-        let time = |stamp: u64| Timestamp::from_micros(stamp * self.period.grain.micros());
-        live.map(time).collect()
-    }
-
     /// The log in `slot`; an empty one replaces an absent state or one of another algorithm.
     fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut LogState {
         self.state_or_insert(slot, || {
             State::SlidingWindowLog(Box::new(LogState {
                 stamps: VecDeque::new(),
-                rest_at: 0,
-                rest: 0,
                 grain: self.period.grain,
             }))
         })
@@ -126,13 +113,13 @@ impl SlidingWindowLog {
     /// `pivot` is the stamp whose departure makes room: with `over` units too many, the stamp
     /// number `over`.
     fn seen(&self, log: &LogState, first: usize, at: u64, wanted: u64) -> LogSnapshot {
-        let live = (log.len() - first) as u64;
+        let live = (log.stamps.len() - first) as u64;
         let over = (live + wanted.min(self.limit)).saturating_sub(self.limit);
         // Stamps are numbered from 1, the oldest live one. An empty log has none, and `at` takes
         // its place.
         let stamp = |number: u64| {
             let index = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
-            log.stamp(index).unwrap_or(at)
+            log.stamps.get(index).copied().unwrap_or(at)
         };
         LogSnapshot {
             at,
@@ -174,7 +161,7 @@ impl Step for SlidingWindowLog {
     /// 8).
     fn advance(&self, stored: Option<&LogState>, now: Timestamp, demand: Demand) -> LogSnapshot {
         let now = self.period.tick(now);
-        let Some((log, newest)) = stored.and_then(|log| Some((log, log.newest()?))) else {
+        let Some((log, newest)) = stored.and_then(|log| Some((log, *log.stamps.back()?))) else {
             return LogSnapshot {
                 at: now,
                 live: 0,
@@ -278,14 +265,12 @@ impl Step for SlidingWindowLog {
             for stamp in &mut log.stamps {
                 *stamp = self.period.convert(*stamp, grain);
             }
-            log.rest_at = self.period.convert(log.rest_at, grain);
             log.grain = self.period.grain;
         }
         let live = usize::try_from(snapshot.live).unwrap_or(usize::MAX);
         log.keep_newest(live);
         if snapshot.repaired {
             log.stamps.iter_mut().for_each(|stamp| *stamp = snapshot.at);
-            log.rest_at = snapshot.at;
         }
         for _ in 0..charged {
             log.stamps.push_back(snapshot.at);

@@ -3,7 +3,7 @@
 //!
 //! Lua twins: `lua/check_one.lua` and `lua/check.lua` decide and store in the same order, `lua/reset.lua` resets.
 
-mod mirror;
+mod local;
 mod prefetch;
 mod settle;
 mod states;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub use self::settle::Adjustment;
 pub(crate) use self::{
-    mirror::{Mirrored, StoreReply},
+    local::LimitUnits,
     settle::{AdjustmentRequest, AdjustmentResult},
     waits::{cap_waits, remaining_ttl},
 };

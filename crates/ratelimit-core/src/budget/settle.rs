@@ -81,9 +81,9 @@ pub enum Adjustment {
         /// The additional units.
         units: u64,
     },
-    /// Charges hits that the local fallback let pass while the store did not answer, as far as there is room.
+    /// Charges units that passed locally while the store did not answer, now, as far as there is capacity.
     ///
-    /// A log stamps them with the time of the receipt; every other limit charges them now.
+    /// A budget that was reset after the time of the receipt is charged nothing.
     #[non_exhaustive]
     CatchUp {
         /// The units of each limit, by its index in the policy. Read it with `get`: its length is the maximum number of
@@ -196,8 +196,7 @@ impl Budget {
                 Adjustment::CatchUp { units } => {
                     let units = units.get(effective.index).filter(|_| !is_forgotten);
                     let units = units.copied().unwrap_or(0);
-                    let (charged_at, now) = (settling.charged_at, settling.now);
-                    effective.limit.catch_up(slot, units, charged_at, now)
+                    effective.limit.charge_more(slot, units, settling.now)
                 }
                 Adjustment::Renew => match renew(effective, slot, settling) {
                     Some(Renewal::Extended(end)) => Some(end.since(settling.now)),

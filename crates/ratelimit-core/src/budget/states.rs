@@ -28,19 +28,6 @@ pub(super) enum States {
     /// States of limits that the policy of the last hit did not have, or the time of a reset. It
     /// may have any number of states, also none.
     WithTail(Box<StatesWithTail>),
-    /// States that replies of a shared store set: the local fallback of a limiter.
-    Mirrored(Box<MirroredStates>),
-}
-
-/// States of the local fallback, and the reply that set them.
-#[derive(Clone, Debug)]
-pub(super) struct MirroredStates {
-    /// The states by position.
-    pub(super) states: Vec<Option<State>>,
-    /// The store's time of the latest reply. Replies of concurrent calls arrive in any order.
-    pub(super) reply_at: Timestamp,
-    /// The number of instances among which the states were divided since; 0 for whole limits.
-    pub(super) instances: u32,
 }
 
 /// States with the tail behind them.
@@ -99,7 +86,6 @@ impl States {
             States::One(state) => std::slice::from_mut(state),
             States::Several(states) => states,
             States::WithTail(tailed) => &mut tailed.states,
-            States::Mirrored(mirrored) => &mut mirrored.states,
         }
     }
 
@@ -110,7 +96,6 @@ impl States {
             States::One(state) => std::slice::from_ref(state),
             States::Several(states) => states,
             States::WithTail(tailed) => &tailed.states,
-            States::Mirrored(mirrored) => &mirrored.states,
         }
     }
 
@@ -118,26 +103,8 @@ impl States {
     pub(super) fn tail(&self) -> Option<Tail> {
         match self {
             States::WithTail(tailed) => Some(tailed.tail),
-            States::One(_) | States::Several(_) | States::Mirrored(_) => None,
+            States::One(_) | States::Several(_) => None,
         }
-    }
-
-    /// The states as those of the local fallback, with at least `count` of them.
-    pub(super) fn mirrored(&mut self, count: usize) -> &mut MirroredStates {
-        if !matches!(self, States::Mirrored(_)) {
-            *self = States::Mirrored(Box::new(MirroredStates {
-                states: self.as_slice().to_vec(),
-                reply_at: Timestamp::default(),
-                instances: 0,
-            }));
-        }
-        let States::Mirrored(mirrored) = self else {
-            unreachable!("made above");
-        };
-        if mirrored.states.len() < count {
-            mirrored.states.resize(count, None);
-        }
-        mirrored
     }
 
     /// A copy with at least `count` states; the new ones are empty. A policy that gained limits

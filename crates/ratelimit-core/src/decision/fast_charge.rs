@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::decision::{Decision, IsOwed, Level, Outcome, PerLimit};
+use crate::decision::{Decision, Level, Outcome, PerLimit};
 use crate::time::Timestamp;
 
 /// The result of the fast path: one token bucket allowed a hit without delay and has tokens left.
@@ -50,7 +50,6 @@ impl Decision {
             is_over: false,
             is_prefetched: false,
             is_enforced: true,
-            is_owed: IsOwed(false),
             is_refundable: true,
             level: Level::new(charge.debt),
             several: PerLimit::NONE,

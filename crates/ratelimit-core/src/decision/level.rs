@@ -77,17 +77,6 @@ impl RefundMark {
     }
 }
 
-/// Whether the store will be charged for a hit that the local fallback allowed. It is not part of the answer, so
-/// decisions that differ in it only are equal.
-#[derive(Clone, Copy, Debug, Eq)]
-pub(crate) struct IsOwed(pub(crate) bool);
-
-impl PartialEq for IsOwed {
-    fn eq(&self, _other: &IsOwed) -> bool {
-        true
-    }
-}
-
 impl LimitDecision {
     /// The mark that a refund of this charge needs; none if it cannot be refunded.
     pub(crate) const fn refund_mark(&self) -> RefundMark {

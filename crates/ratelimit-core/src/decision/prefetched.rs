@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use crate::decision::{Decision, FastCharge, IsOwed, Level, LimitDecision, Outcome, PerLimit};
+use crate::decision::{Decision, FastCharge, Level, LimitDecision, Outcome, PerLimit};
 use crate::time::Timestamp;
 
 /// The numbers of a grant of a single limit, from which hits are answered until the next grant.
@@ -95,7 +95,6 @@ impl Decision {
             is_over: false,
             is_prefetched: true,
             is_enforced: true,
-            is_owed: IsOwed(false),
             is_refundable: self.is_refundable,
             // A window finds a charge by its time, so any mark but 0 lets it be refunded.
             level: Level::new(slice.as_micros()),
@@ -233,7 +232,6 @@ mod tests {
             prop_assert_eq!(fast.is_refundable, general.is_refundable);
             prop_assert_eq!(fast.level.spent, general.level.spent);
             prop_assert_eq!(fast.level.earlier, general.level.earlier);
-            prop_assert_eq!(fast.is_owed.0, general.is_owed.0);
         }
     }
 

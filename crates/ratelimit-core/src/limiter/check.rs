@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::limiter::{Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup};
+use crate::limiter::{
+    Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup, unchecked::InFlight,
+};
 #[cfg(feature = "tokio")]
 use crate::{decision::PrefetchedCharge, limiter::prefetch::Prefetch};
 use crate::{
@@ -58,12 +60,13 @@ impl FastVerdict {
     }
 }
 
-/// A check whose store has not answered yet, with all that the failure mode needs if it fails.
+/// A check whose store has not answered yet, with all that the fallback needs if it fails.
 struct PendingCheck {
     decision: StoreFuture<Decision>,
     started: Instant,
     /// The versions of the budgets in the deny cache when the hit was sent.
     lookup: Option<Lookup>,
+    in_flight: Option<InFlight>,
     limiter: Limiter,
     hit: OwnedHit,
 }
@@ -178,14 +181,11 @@ impl Check {
             hit.policy.metrics().count_deny_cache_hit();
             return Check::finish(limiter, hit, Ok(denied), started);
         }
-        if let Some(denied) = limiter.deny_while_owed(&hit) {
-            return Check(CheckState::Unchecked(Some(denied)));
-        }
-        match limiter.shared.store.hit(hit).try_ready() {
+        match limiter.send(hit).try_ready() {
             Ok(decision) => {
                 deny_cache.record(hit, None, &decision);
                 if let Ok(decision) = &decision {
-                    limiter.mirror(&hit, decision, Instant::now());
+                    limiter.record_reply(&hit, decision, Instant::now());
                 }
                 Check::finish(limiter, hit, decision, started)
             }
@@ -200,6 +200,7 @@ impl Check {
                     decision,
                     started: Instant::now(),
                     lookup,
+                    in_flight: limiter.count_in_flight(hit),
                     limiter: limiter.clone(),
                     hit: OwnedHit::new(hit),
                 })))
@@ -283,8 +284,9 @@ impl PendingCheck {
             .deny_cache
             .record(hit, self.lookup, &decision);
         if let Ok(decision) = &decision {
-            limiter.mirror(&hit, decision, received);
+            limiter.record_reply(&hit, decision, received);
         }
+        self.in_flight = None;
         Poll::Ready(limiter.verdict(hit, decision))
     }
 }

@@ -1,6 +1,6 @@
 //! Joint hits: hits under several policies that are decided together, and the future of their check.
 //!
-//! - A member that the deny cache or an unpaid local charge denies is not sent. If the joint hit cannot pass without
+//! - A member that the deny cache denies is not sent. If the joint hit cannot pass without
 //!   it, nothing is sent.
 //! - The store's answer is recorded for each member, as for a single check:
 //!
@@ -29,6 +29,7 @@ use crate::limiter::{
     denial::with_slot_wait,
     deny_cache::Lookup,
     reservation::receipt_of,
+    unchecked::InFlight,
 };
 use crate::{
     budget::Adjustment,
@@ -81,6 +82,8 @@ struct PendingMember {
 struct PendingJoint {
     decisions: StoreFuture<Vec<Decision>>,
     started: Instant,
+    /// The units of its members.
+    in_flight: Vec<InFlight>,
     limiter: Limiter,
     members: Vec<PendingMember>,
 }
@@ -138,21 +141,18 @@ impl Limiter {
         Ok(JointCheck::new(self, &enforced.collect::<Vec<_>>()))
     }
 
-    /// Denies a member without a call: by the deny cache, or because its budget is spent by hits that are owed to the store.
+    /// Denies a member without a call, by the deny cache.
     fn deny_unsent(&self, hit: Hit<'_>, lookup: Option<Lookup>) -> Option<Verdict> {
-        let cached = lookup.and_then(|lookup| self.shared.deny_cache.lookup(hit, lookup));
-        let Some(denied) = cached else {
-            return self.deny_while_owed(&hit);
-        };
+        let denied = lookup.and_then(|lookup| self.shared.deny_cache.lookup(hit, lookup))?;
         hit.policy.metrics().count_deny_cache_hit();
         Some(self.verdict(hit, Ok(denied)))
     }
 
-    /// Sets the local budgets to the decisions of the members that were sent.
+    /// Remembers the decisions of the members that were sent, for local decisions.
     ///
     /// If the joint hit does not pass, nothing was charged, and the numbers of a member that was denied behind the charge of
     /// another are not those of the store.
-    fn mirror_joint(
+    fn record_joint_reply(
         &self,
         sent: &[JointHit<'_>],
         members: &[PendingMember],
@@ -168,9 +168,9 @@ impl Limiter {
         for index in JointHit::order(sent) {
             let (hit, decision) = (sent[index].hit, &decisions[index]);
             if is_charged {
-                self.mirror(&hit, decision, received);
+                self.record_reply(&hit, decision, received);
             } else if decision.is_allowed() || shares_no_budget(sent, hit) {
-                self.mirror(&hit.dry_run(), decision, received);
+                self.record_reply(&hit.dry_run(), decision, received);
             }
         }
     }
@@ -242,7 +242,7 @@ impl JointCheck {
             let verdict = JointVerdict::new(limiter, &pending, Ok(Vec::new()), None);
             return JointCheck(JointState::Decided(Some(verdict)));
         }
-        match limiter.shared.store.hit_joint(&sent).try_ready() {
+        match limiter.send_joint(&sent).try_ready() {
             Ok(decisions) => {
                 let span = started.map(|started| started.elapsed());
                 let verdict = JointVerdict::new(limiter, &pending, decisions, span);
@@ -253,6 +253,10 @@ impl JointCheck {
                 JointCheck(JointState::Pending(Box::new(PendingJoint {
                     decisions,
                     started: Instant::now(),
+                    in_flight: sent
+                        .iter()
+                        .filter_map(|member| limiter.count_in_flight(member.hit))
+                        .collect(),
                     limiter: limiter.clone(),
                     members: pending,
                 })))
@@ -273,7 +277,7 @@ impl JointVerdict {
         let sent: Vec<JointHit<'_>> = sent(members).collect();
         let mut answers = match decisions {
             Ok(decisions) => {
-                limiter.mirror_joint(&sent, members, &decisions, received);
+                limiter.record_joint_reply(&sent, members, &decisions, received);
                 let hits = sent.iter().map(|member| member.hit);
                 let checked = |(decision, hit): (Decision, Hit<'_>)| {
                     let is_enforced = hit.policy.enforces(hit.key);
@@ -375,6 +379,7 @@ impl Future for JointCheck {
         };
         let decisions = ready!(Pin::new(&mut pending.decisions).poll(cx));
         let span = Some(pending.started.elapsed());
+        pending.in_flight.clear();
         let verdict = JointVerdict::new(&pending.limiter, &pending.members, decisions, span);
         Poll::Ready(verdict)
     }

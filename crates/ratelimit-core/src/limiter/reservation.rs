@@ -244,7 +244,7 @@ fn local_receipt(hit: Hit<'_>, mode: FailureMode, decision: &Decision) -> Option
         }
         _ => Receipt::new(hit, decision)?.charged_in(ChargedBy::Local),
     };
-    Some(receipt.owed(decision.is_owed.0))
+    Some(receipt)
 }
 
 impl Drop for Reservation {

@@ -58,7 +58,7 @@ impl Limiter {
                 shared.fallback.local.reset(part, keys),
                 shared.store.reset(part, keys),
             );
-            shared.fallback.forget_owed(part, keys);
+            shared.fallback.forget(part, keys);
             answer = answer.and(local.await).and(remote.await);
             // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));

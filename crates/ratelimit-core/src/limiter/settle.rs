@@ -348,18 +348,27 @@ impl Limiter {
         }
     }
 
-    /// Drops cached denials, and applies a change of the store to the local fallback, or one of the fallback to what it
-    /// owes the store.
+    /// Drops cached denials. The local fallback learns of slots that are released or renewed, and of later local charges.
+    /// It learns of refunds by the next reply of the store.
     fn after_change(&self, receipt: &Receipt, change: Adjustment, settled: Option<&Settlement>) {
         self.invalidate_denials(receipt);
         let fallback = &self.shared.fallback;
-        if receipt.is_owed() && settled == Some(&Settlement::Applied) {
-            fallback.adjust_owed(receipt, change, &self.shared.store);
+        if receipt.is_local() {
+            if matches!(change, Adjustment::Charge { .. }) {
+                fallback.charged_more(receipt.policy(), receipt.keys());
+                #[cfg(feature = "tokio")]
+                fallback.start_task(&self.shared.store);
+            }
         } else if settled.is_some()
-            && !receipt.is_local()
+            && receipt.lease().is_some()
             && self.falls_back_locally(receipt.policy())
         {
-            fallback.local.adjust(receipt, change);
+            let slot_change = match change {
+                Adjustment::Refund { units } if units >= receipt.cost() => Adjustment::Release,
+                Adjustment::Refund { .. } | Adjustment::Charge { .. } => return,
+                other => other,
+            };
+            fallback.local.adjust(receipt, slot_change);
         }
     }
 

@@ -1,15 +1,28 @@
 //! Hits that the store does not decide: the failure mode, and the local fallback.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use crate::limiter::{
-    Limiter, LimiterInner, UncheckedReason, Verdict, denial::with_slot_wait, verdict::ErrorChain,
+    Limiter, UncheckedReason, Verdict, denial::with_slot_wait, fallback::Fallback,
+    verdict::ErrorChain,
 };
 use crate::{
     decision::Decision,
     policy::{FailureMode, Policy},
-    store::{Hit, StoreError},
+    store::{Hit, JointHit, OwnedHit, StoreError, StoreFuture},
 };
+
+/// The units of a hit in flight. Local decisions count them as spent until it is dropped.
+pub(super) struct InFlight {
+    fallback: Arc<Fallback>,
+    hit: OwnedHit,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.fallback.answered(&self.hit.as_hit());
+    }
+}
 
 impl Limiter {
     /// Whether the local fallback decides the hits of a policy while the store does not answer.
@@ -19,33 +32,78 @@ impl Limiter {
             && matches!(mode, FailureMode::Local | FailureMode::LocalShare { .. })
     }
 
-    /// Sets the local budgets of a hit to those of the store, which replied at `received`.
-    ///
-    /// Replies of peeks and dry runs count too: they carry the same levels.
-    pub(super) fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
+    /// Remembers what the store replied at `received`, for local decisions. Replies to peeks and dry runs count too.
+    pub(super) fn record_reply(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
         if self.falls_back_locally(hit.policy) {
-            self.shared.fallback.mirror(hit, decision, received);
+            self.shared.fallback.replied(hit, decision, received);
         }
     }
 
-    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet.
-    #[inline]
-    pub(super) fn deny_while_owed(&self, hit: &Hit<'_>) -> Option<Verdict> {
-        let LimiterInner {
-            fallback, store, ..
-        } = &*self.shared;
-        let decision = fallback.deny_while_owed(hit, store)?;
-        let decision = with_slot_wait(decision, hit);
-        if hit.is_read_only() || !self.falls_back_locally(hit.policy) {
-            return None;
+    /// Sends a hit to the store, after the uncharged units of its budgets.
+    pub(super) fn send(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        let store = &self.shared.store;
+        #[cfg(feature = "tokio")]
+        if let Some(charge) = self.shared.fallback.charge_before(&hit, store) {
+            return match charge.try_ready() {
+                Ok(Ok(())) => store.hit(hit),
+                Ok(Err(error)) => StoreFuture::ready(Err(error)),
+                Err(charge) => {
+                    let (store, hit) = (Arc::clone(store), OwnedHit::new(hit));
+                    StoreFuture::pending(async move {
+                        charge.await?;
+                        store.hit(hit.as_hit()).await
+                    })
+                }
+            };
         }
-        let verdict = Verdict::Unchecked {
-            mode: self.failure_mode_of(hit.policy),
-            reason: UncheckedReason::CatchingUp,
-            decision: Some(decision.with_enforcement(hit.policy.enforces(hit.key))),
-        };
-        self.record_verdict(hit, &verdict);
-        Some(verdict)
+        store.hit(hit)
+    }
+
+    /// Sends a joint hit to the store, after the uncharged units of its members' budgets.
+    pub(super) fn send_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+        let store = &self.shared.store;
+        #[cfg(feature = "tokio")]
+        {
+            let fallback = &self.shared.fallback;
+            let mut charges = Vec::new();
+            for member in members {
+                match fallback
+                    .charge_before(&member.hit, store)
+                    .map(StoreFuture::try_ready)
+                {
+                    None | Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(error))) => return StoreFuture::ready(Err(error)),
+                    Some(Err(charge)) => charges.push(charge),
+                }
+            }
+            if !charges.is_empty() {
+                let owned = |member: &JointHit<'_>| (OwnedHit::new(member.hit), member.role);
+                let members: Vec<_> = members.iter().map(owned).collect();
+                let store = Arc::clone(store);
+                return StoreFuture::pending(async move {
+                    for charge in charges {
+                        charge.await?;
+                    }
+                    let members = members.iter();
+                    let members =
+                        members.map(|(hit, role)| JointHit::new(hit.as_hit()).role(*role));
+                    let members: Vec<JointHit<'_>> = members.collect();
+                    store.hit_joint(&members).await
+                });
+            }
+        }
+        store.hit_joint(members)
+    }
+
+    /// Counts a hit in flight until the returned guard is dropped, where local decisions need it.
+    pub(super) fn count_in_flight(&self, hit: Hit<'_>) -> Option<InFlight> {
+        (!hit.is_read_only() && self.falls_back_locally(hit.policy)).then(|| {
+            self.shared.fallback.sent(&hit);
+            InFlight {
+                fallback: Arc::clone(&self.shared.fallback),
+                hit: OwnedHit::new(hit),
+            }
+        })
     }
 
     /// The failure mode of a policy: its own, the limiter's, or the default.
@@ -74,16 +132,19 @@ impl Limiter {
             FailureMode::Closed if !is_enforced => FailureMode::Open,
             mode => mode,
         };
-        let LimiterInner {
-            fallback, store, ..
-        } = &*self.shared;
+        let fallback = &self.shared.fallback;
         let decision = match mode {
-            FailureMode::Local => Some(fallback.decide(&hit, None, error, store)),
+            FailureMode::Local => Some(fallback.decide(&hit, None, error)),
             FailureMode::LocalShare { instances } => {
-                Some(fallback.decide(&hit, Some(instances), error, store))
+                Some(fallback.decide(&hit, Some(instances), error))
             }
             FailureMode::Open | FailureMode::Closed => None,
         };
+        // Budgets without further hits are charged too.
+        #[cfg(feature = "tokio")]
+        if decision.is_some() {
+            fallback.start_task(&self.shared.store);
+        }
         Verdict::Unchecked {
             mode,
             reason: UncheckedReason::of(error),

@@ -158,8 +158,6 @@ pub enum UncheckedReason {
     Overloaded,
     /// The store answered with an error about this call.
     Refused,
-    /// Hits that passed locally have not been charged to the store yet, and with them the budget is spent.
-    CatchingUp,
 }
 
 impl UncheckedReason {
@@ -167,8 +165,6 @@ impl UncheckedReason {
     pub(super) const fn of(error: &StoreError) -> UncheckedReason {
         match error {
             StoreError::Unavailable { .. } => UncheckedReason::Unavailable,
-            #[cfg(feature = "tokio")]
-            StoreError::Unanswered { .. } => UncheckedReason::TimedOut,
             StoreError::TimedOut | StoreError::TooLate => UncheckedReason::TimedOut,
             StoreError::Overloaded => UncheckedReason::Overloaded,
             StoreError::Refused { .. } => UncheckedReason::Refused,
@@ -182,7 +178,6 @@ impl UncheckedReason {
             UncheckedReason::TimedOut => "timed_out",
             UncheckedReason::Overloaded => "overloaded",
             UncheckedReason::Refused => "refused",
-            UncheckedReason::CatchingUp => "catching_up",
         }
     }
 }

@@ -11,7 +11,6 @@ use std::{
 };
 
 #[cfg(feature = "tokio")]
-use crate::store::late_reply::{LateReceiver, LateReply};
 use crate::store::{
     hit::Hit,
     joint::{CannotJoin, JointHit},
@@ -296,12 +295,6 @@ pub enum StoreError {
     },
     /// The store did not answer within the time budget. The hit was counted once or not at all.
     TimedOut,
-    /// As [`TimedOut`](StoreError::TimedOut), and the reply may still arrive.
-    #[cfg(feature = "tokio")]
-    Unanswered {
-        /// The reply, for the local fallback.
-        reply: LateReply,
-    },
     /// The time budget ended before the store executed the call: nothing was charged.
     TooLate,
     /// Too many calls are in flight; nothing was sent.
@@ -336,8 +329,6 @@ impl StoreError {
             StoreError::TooLate | StoreError::Overloaded | StoreError::Refused { .. } => true,
             StoreError::Unavailable { source } => source.is_none(),
             StoreError::TimedOut => false,
-            #[cfg(feature = "tokio")]
-            StoreError::Unanswered { .. } => false,
         }
     }
 
@@ -348,15 +339,6 @@ impl StoreError {
             self,
             StoreError::TimedOut | StoreError::Unavailable { source: Some(_) }
         )
-    }
-
-    /// The reply that may still arrive. A clone of the error may have taken it already.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn late_reply(&self) -> Option<LateReceiver> {
-        match self {
-            StoreError::Unanswered { reply } => reply.take(),
-            _ => None,
-        }
     }
 
     #[cfg(feature = "tokio")]
@@ -376,8 +358,6 @@ impl fmt::Display for StoreError {
             StoreError::TimedOut | StoreError::TooLate => {
                 "the rate limit store did not answer in time"
             }
-            #[cfg(feature = "tokio")]
-            StoreError::Unanswered { .. } => "the rate limit store did not answer in time",
             StoreError::Overloaded => "too many calls to the rate limit store are under way",
             StoreError::Refused { .. } => "the rate limit store could not decide this hit",
         })
@@ -392,8 +372,6 @@ impl Error for StoreError {
                 source.as_deref().map(|s| s as &(dyn Error + 'static))
             }
             StoreError::Refused { source } => Some(&**source),
-            #[cfg(feature = "tokio")]
-            StoreError::Unanswered { .. } => None,
             StoreError::TimedOut | StoreError::TooLate | StoreError::Overloaded => None,
         }
     }

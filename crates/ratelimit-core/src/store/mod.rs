@@ -3,7 +3,6 @@
 //! - `contract.rs`: [`Store`], [`StoreFuture`], [`StoreError`] and [`Settlement`].
 //! - `hit.rs`: [`Hit`], the request to a store; `slot.rs` numbers its slot.
 //! - `joint.rs`: [`JointHit`], hits under several policies that are decided together.
-//! - `late_reply.rs`: [`LateReply`], the reply to a hit that timed out.
 //! - `prefetch.rs`: [`PrefetchRequest`] and [`PrefetchGrant`], units that are charged before they are spent.
 //! - `receipt.rs`: [`Receipt`], which identifies a charge later; `receipt/codec.rs` is its form in bytes.
 //! - `memory/` and `redis/`: the two stores. Both run the same steps, so they return equal decisions.
@@ -11,8 +10,6 @@
 mod contract;
 mod hit;
 mod joint;
-#[cfg(feature = "tokio")]
-mod late_reply;
 mod memory;
 mod prefetch;
 mod receipt;
@@ -20,8 +17,6 @@ mod receipt;
 mod redis;
 mod slot;
 
-#[cfg(feature = "tokio")]
-pub use self::late_reply::LateReply;
 #[cfg(feature = "tokio")]
 pub(crate) use self::prefetch::LimitStates;
 #[cfg(feature = "redis")]

@@ -84,8 +84,6 @@ pub struct Receipt {
     expires: Timestamp,
     /// The store that made the charge.
     origin: ChargedBy,
-    /// Whether a charge of the local fallback will be made in the shared store too.
-    is_owed: bool,
     /// One mark for each limit, in the order of the policy: it bounds what the limit gives back.
     marks: SmallVec<[RefundMark; 2]>,
 }
@@ -136,27 +134,16 @@ impl Receipt {
             charged_at,
             expires: charged_at + life(hit.policy),
             origin: ChargedBy::Store,
-            is_owed: false,
             marks: marks.collect(),
         })
     }
 
-    /// The receipt by which hits of `charged_at` are charged that the local fallback let pass.
-    pub(crate) fn of_owed(hit: &Hit<'_>, charged_at: Timestamp) -> Option<Receipt> {
+    /// The receipt by which units are charged that passed locally, the last of them at `charged_at`.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_units(hit: &Hit<'_>, charged_at: Timestamp) -> Option<Receipt> {
         let mut charged = hit.cost(1);
         charged.mode = HitMode::Charge;
         Receipt::from_marks(charged, charged_at, std::iter::empty())
-    }
-
-    /// Returns the receipt of a hit that the local fallback let pass, and whether the shared store will be charged for it.
-    pub(crate) const fn owed(mut self, is_owed: bool) -> Receipt {
-        self.is_owed = is_owed;
-        self
-    }
-
-    /// Whether the shared store will be charged for this local charge.
-    pub(crate) const fn is_owed(&self) -> bool {
-        self.is_owed
     }
 
     /// Returns the receipt for a charge in another store, such as that of the failure mode.

@@ -1,274 +1,371 @@
-//! The local fallback: decides while the store does not answer, from what the store replied last.
+//! The local fallback: limits each process on its own while the store does not answer.
 //!
-//! - Every reply of the store sets the local budgets of its keys ([`Fallback::mirror`]).
-//! - A hit without a reply is decided and charged there ([`Fallback::decide`]). A key without a reply starts full.
-//! - A hit that passed and that the store certainly did not charge is owed (`owed.rs`). It is charged to the store when
-//!   that answers again (`catch_up.rs`).
+//! - A table holds what the store replied last about each recently used budget, and the units of hits in flight
+//!   (`known.rs`).
+//! - The first local decision on a budget copies the reply into a [`MemoryStore`]. Local decisions are ordinary hits
+//!   on that store, on the time of the shared store.
+//! - Units that passed locally are charged to the store before any later hit on their budget is sent (`charge.rs`).
 //!
-//! `docs/explain/failure.md` states what passes at most during an outage.
+//! `docs/explain/failure.md` states what passes at most.
 
 #[cfg(feature = "tokio")]
-mod catch_up;
-mod owed;
+mod charge;
+mod known;
 
 use std::{
     num::NonZeroU32,
-    sync::Arc,
+    sync::{Arc, Mutex, atomic::AtomicUsize},
     time::{Duration, Instant},
 };
 
-use crate::limiter::fallback::owed::OwedHits;
+use crate::limiter::fallback::known::{KnownBudget, KnownBudgets, LimitReply, Reply};
 use crate::{
-    budget::Adjustment,
-    decision::{Decision, IsOwed},
+    budget::{Budget, LimitUnits},
+    decision::{Decision, LimitDecision, Outcome},
     key_set::KeySet,
-    policy::Policy,
-    store::{ChargedBy, Hit, MemoryStore, Receipt, Store, StoreError},
-    time::{Clock, StoreClock},
+    limit::Limit,
+    metrics,
+    policy::{LimitGroup, MAX_LIMITS, Policy},
+    store::{Hit, MemoryStore, StoreError},
+    sync::lock,
+    time::{Clock, StoreClock, Timestamp},
 };
-#[cfg(feature = "tokio")]
-use crate::{metrics, policy::MAX_LIMITS, store::PrefetchGrant, time::Timestamp};
 
 /// Keys of the local fallback unless [`Limiter::local_capacity`](crate::Limiter::local_capacity) sets another number.
 const DEFAULT_KEYS: usize = 65_536;
-/// Bytes of the local fallback: what 65,536 keys take, with room for logs.
+/// Bytes of the local budgets: what 65,536 keys take, with room for logs.
 const MAX_BYTES: usize = 256 << 20;
-/// `retry_after` of a hit that costs more than the local share: a store that is back decides within this time.
+/// `retry_after` of a hit that the store may allow when it is back, or when hits in flight are answered.
 pub(super) const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// The budgets of this process that stand in for those of the store.
+/// What this process knows of the budgets in a shared store, and its local decisions.
 ///
-/// - `local` has the levels of the last replies, plus what was charged here since. Its clock is that of the store.
-/// - `owed` has the hits that the store is charged for later. A reply replaces the levels of `local`, and what is owed is
-///   added again: the store does not know it yet.
-/// - Lock order: `owed`, then a shard of `local`.
-/// - Modes `Open` and `Closed` use neither, and pay nothing for them.
+/// Failure modes `Open` and `Closed` use neither, and pay nothing for them.
 #[derive(Debug)]
 pub(super) struct Fallback {
-    /// The mirrored budgets, on the time of the store.
+    /// What the store replied, and what it was not charged yet. Locked before a shard of `local`.
+    known: Mutex<KnownBudgets>,
+    /// The budgets with uncharged units.
+    uncharged: AtomicUsize,
+    /// The budgets of local decisions.
     pub(super) local: MemoryStore,
     /// The time of the store, estimated between its replies.
     clock: Arc<StoreClock>,
-    /// Hits that passed here and that the store did not charge.
-    owed: OwedHits,
-    /// Whether the task runs that charges them.
+    /// The charges of this process to the store.
     #[cfg(feature = "tokio")]
-    is_catching_up: std::sync::atomic::AtomicBool,
+    charging: charge::Charging,
 }
 
 impl Fallback {
     /// An empty fallback for a store that decides on the manual `clock`, or on one of its own.
     pub(super) fn new(clock: Option<Clock>) -> Fallback {
-        let clock = Arc::new(StoreClock::new(clock));
-        Fallback {
-            local: local_store(&clock, DEFAULT_KEYS),
-            clock,
-            owed: OwedHits::default(),
-            #[cfg(feature = "tokio")]
-            is_catching_up: false.into(),
-        }
+        Fallback::on_clock(Arc::new(StoreClock::new(clock)), DEFAULT_KEYS)
     }
 
-    /// An empty fallback with room for `keys` keys.
+    /// An empty fallback with capacity for `keys` keys.
     pub(super) fn with_capacity(&self, keys: usize) -> Fallback {
+        Fallback::on_clock(Arc::clone(&self.clock), keys)
+    }
+
+    fn on_clock(clock: Arc<StoreClock>, keys: usize) -> Fallback {
+        // A key that the table has no place for is limited too, until the store evicts it.
+        let local = MemoryStore::new()
+            .capacity(keys.saturating_mul(2))
+            .max_bytes(MAX_BYTES)
+            .clock(Clock::of_store(Arc::clone(&clock)));
         Fallback {
-            local: local_store(&self.clock, keys),
-            clock: Arc::clone(&self.clock),
-            owed: OwedHits::default(),
+            known: Mutex::new(KnownBudgets::new(keys)),
+            uncharged: AtomicUsize::new(0),
+            local,
+            clock,
             #[cfg(feature = "tokio")]
-            is_catching_up: false.into(),
+            charging: charge::Charging::default(),
         }
     }
 
-    /// Sets the local budgets of a hit to those of the store, which replied at `received`.
-    pub(super) fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
-        self.clock.observe(decision.now, received);
-        self.mirror_levels(hit, decision);
-    }
-
-    /// Sets the local budgets of a hit to those of the store, and adds what is owed to it.
-    #[inline]
-    fn mirror_levels(&self, hit: &Hit<'_>, decision: &Decision) {
-        if self.owed.is_empty() {
-            self.local.mirror(hit, decision);
+    /// Counts a hit that was sent to the store. Its units are in flight until [`answered`](Self::answered).
+    pub(super) fn sent(&self, hit: &Hit<'_>) {
+        if hit.is_read_only() {
             return;
         }
-        // Under the lock, so that no hit is decided between the two steps.
-        let owed = self.owed.lock();
-        let replaced = self.local.mirror(hit, decision);
-        let now = self.local.now();
-        for (number, group) in hit.policy.groups().iter().enumerate() {
-            if replaced & (1 << number) == 0 {
-                continue;
+        let mut known = lock(&self.known);
+        for group in hit.policy.groups() {
+            if let Some(budget) = known.get_or_insert(hit, group, || self.local.now()) {
+                budget.in_flight = budget.in_flight.saturating_add(hit.cost);
             }
-            for (charged_at, units) in owed.calls_of(hit, group, now) {
-                if let Some(receipt) = Receipt::of_owed(hit, charged_at) {
-                    self.local.adjust(&receipt, Adjustment::CatchUp { units });
+        }
+    }
+
+    /// Ends a hit in flight, whatever became of it.
+    pub(super) fn answered(&self, hit: &Hit<'_>) {
+        if hit.is_read_only() {
+            return;
+        }
+        let mut known = lock(&self.known);
+        for group in hit.policy.groups() {
+            if let Some(budget) = known.get(hit, group) {
+                budget.in_flight = budget.in_flight.saturating_sub(hit.cost);
+            }
+        }
+    }
+
+    /// Takes up what the store replied about the budgets of a hit at `received`.
+    ///
+    /// Replies of concurrent calls arrive in any order: one that is older than the last is ignored.
+    pub(super) fn replied(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
+        self.clock.observe(decision.now, received);
+        let only = decision.only_limit();
+        let limits = match decision.several_limits() {
+            [] => std::slice::from_ref(&only),
+            several => several,
+        };
+        {
+            let mut known = lock(&self.known);
+            for group in hit.policy.groups() {
+                let Some(reply) = reply_of(group, limits, decision.now) else {
+                    continue;
+                };
+                // Nothing is remembered of a key that has spent nothing.
+                let budget = if reply.is_unspent() {
+                    known.get(hit, group)
+                } else {
+                    known.get_or_insert(hit, group, || decision.now)
+                };
+                if let Some(budget) = budget
+                    && budget.accepts(&reply)
+                {
+                    self.take_reply(budget, hit, group, reply);
                 }
             }
         }
-    }
-
-    /// Sets the local budgets to those of a grant of prefetched units, which the store has charged.
-    #[cfg(feature = "tokio")]
-    pub(super) fn mirror_grant(&self, hit: &Hit<'_>, grant: &PrefetchGrant, received: Instant) {
-        self.mirror(hit, grant.decision(), received);
-        let units = [grant.units(); MAX_LIMITS];
-        if let Some(receipt) = Receipt::of_owed(hit, grant.decision().now) {
-            self.local.adjust(&receipt, Adjustment::CatchUp { units });
+        if decision.is_allowed() && !hit.is_read_only() && hit.policy.has_concurrency_limit() {
+            self.hold_slots(hit, decision.now);
         }
     }
 
-    /// Decides a hit that the store did not, and charges it here. `instances` divide what is left.
+    /// Replaces what is known of a budget. Uncharged units are added again: the reply does not include them.
+    fn take_reply(
+        &self,
+        budget: &mut KnownBudget,
+        hit: &Hit<'_>,
+        group: &LimitGroup,
+        reply: Reply,
+    ) {
+        if budget.uncharged().is_none() {
+            budget.set_reply(reply);
+            return;
+        }
+        let share = share_of(hit, budget.instances());
+        let (_, units) = self.uncharged_units(budget, hit, group, share.as_ref());
+        if units == [0; MAX_LIMITS] {
+            // Time has restored them.
+            budget.clear_uncharged(&self.uncharged);
+            budget.set_reply(reply);
+        } else {
+            budget.set_reply(reply);
+            self.seed(budget, hit, group, share.as_ref(), units);
+        }
+    }
+
+    /// Records the slots of a hit locally. Those of other processes are released without a reply here, so only the slots of
+    /// this process count.
+    fn hold_slots(&self, hit: &Hit<'_>, now: Timestamp) {
+        for group in hit.policy.groups() {
+            let key = hit.key_for(group);
+            let mut local = self.local.budget(group, key);
+            if local.hold_slot(group, hit.slot, now) {
+                self.local.set_budget(group, key, local);
+            }
+        }
+    }
+
+    /// Decides a hit that the store did not, and charges it locally. `instances` divide what is left.
     ///
-    /// - A hit that the store certainly did not charge is owed, if it passes and a limit counts units.
-    /// - A call without a reply is ambiguous: the hit is charged here until the next reply, and not owed. A late reply
-    ///   resolves it ([`resolve`](Self::resolve)).
-    /// - Peeks and dry runs charge nothing.
+    /// - Hits in flight on the same budget count as spent.
+    /// - A hit that the store certainly did not charge is charged to it later.
+    /// - A hit that the store may have charged is never charged again.
     pub(super) fn decide(
-        self: &Arc<Fallback>,
+        &self,
         hit: &Hit<'_>,
         instances: Option<NonZeroU32>,
         error: &StoreError,
-        store: &Arc<dyn Store>,
     ) -> Decision {
-        // Without tokio no task can charge the store later.
-        let may_owe = cfg!(feature = "tokio") && hit.policy.counts_units();
-        if hit.is_read_only() || !may_owe {
-            return self.check(hit, instances);
-        }
-        if !error.charged_nothing() {
-            let decision = self.check(hit, instances);
-            #[cfg(feature = "tokio")]
-            if decision.is_allowed() {
-                catch_up::await_late_reply(self, store, hit, decision.now, error);
+        let share = share_of(hit, instances);
+        let own = share
+            .as_ref()
+            .map_or(*hit, |(policy, _)| hit.with_policy(policy));
+        let now = self.local.now();
+        let mut known = lock(&self.known);
+        let (mut in_flight, mut block, mut is_tracked) = (0, None, true);
+        for group in hit.policy.groups() {
+            let Some(budget) = known.get_or_insert(hit, group, || now) else {
+                is_tracked = false;
+                continue;
+            };
+            if !budget.is_seeded_for(instances) {
+                let units = match budget.uncharged() {
+                    Some(_) => self.uncharged_units(budget, hit, group, share.as_ref()).1,
+                    None => [0; MAX_LIMITS],
+                };
+                self.seed(budget, hit, group, share.as_ref(), units);
             }
-            return decision;
+            in_flight = in_flight.max(budget.in_flight);
+            block = block.max(budget.block(group, now));
         }
-        let mut owed = self.owed.lock();
-        let mut decision = self.check(hit, instances);
-        if decision.is_allowed() {
-            decision.is_owed = IsOwed(owed.add(hit, hit.cost, decision.now));
-        }
-        drop(owed);
-        if decision.is_owed.0 {
-            self.start_catch_up(store);
-        }
-        decision
-    }
-
-    /// Takes up the late reply to a hit that passed here at `charged_at`: one that the store denied, or did not execute
-    /// (`None`), is owed.
-    #[cfg(feature = "tokio")]
-    fn resolve(
-        self: &Arc<Fallback>,
-        hit: &Hit<'_>,
-        charged_at: Timestamp,
-        reply: Option<&Decision>,
-        store: &Arc<dyn Store>,
-    ) {
-        let is_charged = reply.is_some_and(Decision::is_allowed);
-        metrics::count_late_reply(is_charged);
-        if !is_charged {
-            self.owed.lock().add(hit, hit.cost, charged_at);
-        }
-        if let Some(decision) = reply {
-            // Not for the clock, which would be behind by as much as the reply is late.
-            self.mirror_levels(hit, decision);
-        }
-        if !is_charged {
-            self.start_catch_up(store);
-        }
-    }
-
-    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet. The store would allow
-    /// it. Such a hit also starts the task that charges them, if its runtime has ended.
-    #[inline]
-    pub(super) fn deny_while_owed(
-        self: &Arc<Fallback>,
-        hit: &Hit<'_>,
-        store: &Arc<dyn Store>,
-    ) -> Option<Decision> {
-        if self.owed.is_empty() {
-            return None;
-        }
-        self.deny_owed(hit, store)
-    }
-
-    #[inline(never)]
-    fn deny_owed(self: &Arc<Fallback>, hit: &Hit<'_>, store: &Arc<dyn Store>) -> Option<Decision> {
-        self.start_catch_up(store);
-        let owed = self.owed.lock();
-        let decision = owed.has(hit).then(|| self.local.check(&hit.dry_run()));
-        decision.filter(|decision| !decision.is_allowed())
-    }
-
-    /// Starts the task that charges owed hits, unless it runs.
-    fn start_catch_up(self: &Arc<Fallback>, store: &Arc<dyn Store>) {
-        #[cfg(feature = "tokio")]
-        catch_up::start(self, store);
-        #[cfg(not(feature = "tokio"))]
-        let _ = (self, store);
-    }
-
-    /// Decides a hit by the local budgets, whole or divided among `instances`.
-    ///
-    /// A share is made of what is left once after each reply; after that it has limits of its own.
-    fn check(&self, hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Decision {
-        let Some(instances) = instances else {
-            return self.local.check(hit);
+        let decision = match block {
+            Some((until, index)) => {
+                let decision = self.local.check(&own.dry_run());
+                decision.blocked(index, until.since(now))
+            }
+            None => self.check(&own, in_flight),
         };
-        let share = hit.policy.share_of(instances);
-        self.local.take_share(hit, &share, instances);
-        let decision = self.local.check(&hit.with_policy(&share));
-        // A cost above the share, but not above the limit, passes when the store is back: it is denied with a
-        // wait in place of `Impossible`.
-        if hit.can_ever_fit() {
+        if decision.is_allowed() && !hit.is_read_only() && hit.policy.counts_units() {
+            let is_uncharged = error.charged_nothing() && cfg!(feature = "tokio");
+            if is_uncharged && !is_tracked {
+                metrics::count_catch_up("dropped", hit.cost);
+            }
+            for group in hit.policy.groups() {
+                let Some(budget) = known.get(hit, group) else {
+                    continue;
+                };
+                if is_uncharged {
+                    budget.add_uncharged(hit, now, &self.uncharged);
+                } else {
+                    budget.charge_known(own_group(group, share.as_ref()), hit.cost, now);
+                }
+            }
+        }
+        drop(known);
+        // A cost above the share, but not above the limit, can pass when the store is back.
+        if share.is_some() && hit.can_ever_fit() {
             decision.possible_after(STORE_RETRY)
         } else {
             decision
         }
     }
 
-    /// Applies a change of a local charge to what is owed: the store does not know the hit.
+    /// Decides a hit by the local budgets, with the units in flight as spent.
+    fn check(&self, hit: &Hit<'_>, in_flight: u64) -> Decision {
+        if in_flight == 0 || hit.is_read_only() || !self.local.check(&hit.dry_run()).is_allowed() {
+            return self.local.check(hit);
+        }
+        let cost = hit.cost.saturating_add(in_flight);
+        let with_flight = self.local.check(&hit.cost(cost).dry_run());
+        if with_flight.is_allowed() {
+            return self.local.check(hit);
+        }
+        let denied = with_flight.possible_after(STORE_RETRY);
+        denied.with_waits_up_to(STORE_RETRY, |_| true)
+    }
+
+    /// Copies the last reply about a budget into the local one, and charges `uncharged` units there.
     ///
-    /// Hits that have been charged already stay charged.
-    pub(super) fn adjust_owed(
-        self: &Arc<Fallback>,
-        receipt: &Receipt,
-        change: Adjustment,
-        store: &Arc<dyn Store>,
+    /// Without a reply, the local budget continues.
+    fn seed(
+        &self,
+        budget: &mut KnownBudget,
+        hit: &Hit<'_>,
+        group: &LimitGroup,
+        share: Option<&Share>,
+        uncharged: LimitUnits,
     ) {
-        let hit = Hit::for_keys(receipt.policy(), receipt.keys());
+        let instances = share.map(|(_, instances)| *instances);
+        let (own, key) = (own_group(group, share), hit.key_for(group));
+        let mut states = self.local.budget(own, key);
+        let Some(reply) = budget.reply() else {
+            let known = budget.known().map(|known| known.clone());
+            budget.set_seeded(known.unwrap_or(states), instances);
+            return;
+        };
+        states.set_spent(own, reply.spent(own, instances), reply.at);
+        budget.set_seeded(states.clone(), instances);
+        states.charge_units(own, uncharged, self.local.now());
+        self.local.set_budget(own, key, states);
+    }
+
+    /// The local budget, and the units of it that the store does not know.
+    fn uncharged_units(
+        &self,
+        budget: &mut KnownBudget,
+        hit: &Hit<'_>,
+        group: &LimitGroup,
+        share: Option<&Share>,
+    ) -> (Budget, LimitUnits) {
+        let (own, now) = (own_group(group, share), self.local.now());
+        let local = self.local.budget(own, hit.key_for(group));
+        let mut units = local.spent(own, now);
+        let known = budget.known().map(|known| known.spent(own, now));
+        for (units, known) in units.iter_mut().zip(known.into_iter().flatten()) {
+            *units = units.saturating_sub(known);
+        }
+        (local, units)
+    }
+
+    /// Charges a later change of a local charge to the store too.
+    pub(super) fn charged_more(&self, policy: &Policy, keys: &KeySet) {
+        let hit = Hit::for_keys(policy, keys);
         let now = self.local.now();
-        match change {
-            Adjustment::Refund { units } => {
-                let units = units.min(receipt.cost());
-                self.owed.lock().remove(&hit, units, now);
+        let mut known = lock(&self.known);
+        for group in policy.groups() {
+            if let Some(budget) = known.get(&hit, group) {
+                budget.add_uncharged(&hit, now, &self.uncharged);
             }
-            // The limits of a share are not those of the store: what a share is charged later stays local.
-            Adjustment::Charge { units } if receipt.charged_by() == ChargedBy::Local => {
-                self.owed.lock().add(&hit, units, now);
-                self.start_catch_up(store);
-            }
-            _ => {}
         }
     }
 
-    /// Forgets what is owed of these keys.
-    pub(super) fn forget_owed(&self, policy: &Policy, keys: &KeySet) {
-        if !self.owed.is_empty() {
-            self.owed.lock().forget(&Hit::for_keys(policy, keys));
+    /// Forgets what is known and uncharged of these keys.
+    pub(super) fn forget(&self, policy: &Policy, keys: &KeySet) {
+        let hit = Hit::for_keys(policy, keys);
+        let mut known = lock(&self.known);
+        for group in policy.groups() {
+            if let Some(budget) = known.get(&hit, group) {
+                budget.forget(&self.uncharged);
+            }
         }
     }
 }
 
-/// A memory store on the time of the shared store.
-fn local_store(clock: &Arc<StoreClock>, keys: usize) -> MemoryStore {
-    MemoryStore::new()
-        .capacity(keys)
-        .max_bytes(MAX_BYTES)
-        .clock(Clock::of_store(Arc::clone(clock)))
+/// The policy with the share of one instance, and the number of instances.
+type Share = (Policy, NonZeroU32);
+
+/// The share of the limits of a hit that one instance has.
+fn share_of(hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Option<Share> {
+    instances.map(|instances| (hit.policy.share_of(instances), instances))
+}
+
+/// The limits by which a group is decided locally: those of the share, or its own.
+fn own_group<'a>(group: &'a LimitGroup, share: Option<&'a Share>) -> &'a LimitGroup {
+    let mut groups = share.iter().flat_map(|(policy, _)| policy.groups());
+    groups.find(|own| own.name == group.name).unwrap_or(group)
+}
+
+/// What a store replied about one group of limits; `None` if it did not read all of them.
+fn reply_of(group: &LimitGroup, limits: &[LimitDecision], now: Timestamp) -> Option<Reply> {
+    let own = group.limits.iter().map(|effective| {
+        let decision = limits.get(effective.index)?;
+        if !decision.level.is_read() {
+            return None;
+        }
+        let spent = decision.limit.saturating_sub(decision.remaining);
+        // The block of a penalty box is not seen in the units that are left.
+        let blocked_until = match (decision.outcome, effective.limit) {
+            (Outcome::Denied { retry_after }, Limit::PenaltyBox(_)) => now + retry_after,
+            _ => Timestamp::default(),
+        };
+        let exhausted_until = if decision.remaining == 0 {
+            now + decision.reset_after
+        } else {
+            Timestamp::default()
+        };
+        Some(LimitReply {
+            limit: decision.limit,
+            spent,
+            blocked_until,
+            exhausted_until,
+        })
+    });
+    let limits = own.collect::<Option<_>>()?;
+    Some(Reply { at: now, limits })
 }
 
 #[cfg(feature = "tokio")]

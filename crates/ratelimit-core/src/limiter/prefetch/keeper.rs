@@ -82,7 +82,7 @@ impl Keeper {
                     let answer = self.store.prefetch(hit, request).await;
                     let now = self.clock.now();
                     if let (Ok(grant), Some(fallback)) = (&answer, &self.fallback) {
-                        fallback.mirror_grant(&hit.cost(0), grant, Instant::now());
+                        fallback.replied(&hit.cost(0), grant.decision(), Instant::now());
                     }
                     let unused = self.apply(&prefetch, request, answer, sent, now);
                     if let Some((units, charged_at)) = unused {

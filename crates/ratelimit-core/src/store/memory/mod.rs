@@ -7,7 +7,6 @@ mod entry;
 mod interner;
 mod joint;
 mod locked_entry;
-mod mirror;
 mod multi_key;
 mod prefetch;
 mod settled;
@@ -36,7 +35,7 @@ use crate::store::{
     receipt::Receipt,
 };
 use crate::{
-    budget::Adjustment,
+    budget::{Adjustment, Budget},
     decision::Decision,
     key::Key,
     key_set::KeySet,
@@ -259,6 +258,22 @@ impl MemoryStore {
     /// Returns `now`, the time of a decision of this store, if `clock` is the same clock. It saves a second read.
     pub(crate) fn decided_at(&self, now: Timestamp, clock: &Clock) -> Option<Timestamp> {
         self.shared.clock.is_same_as(clock).then_some(now)
+    }
+
+    /// A copy of the budget of a key; a full one for an unknown key.
+    pub(crate) fn budget(&self, group: &LimitGroup, key: &Key) -> Budget {
+        let id = self.shared.entry_id(group, key);
+        lock(self.shared.shard(id.hash)).budget(id)
+    }
+
+    /// Replaces the budget of a key.
+    pub(crate) fn set_budget(&self, group: &LimitGroup, key: &Key, budget: Budget) {
+        let id = self.shared.entry_id(group, key);
+        let own = HitKeys {
+            keys: &[id],
+            now: self.now(),
+        };
+        lock(self.shared.shard(id.hash)).replace(id, own, budget);
     }
 
     /// Changes a charge. The keys are changed one after another, so another hit may see some of them changed.

@@ -15,7 +15,6 @@
 //! calls [`Shard::fit`] for each key, then [`Shard::apply`] for each. All calls of a hit run under one lock.
 
 mod eviction;
-mod mirror;
 mod partition;
 
 use std::{cmp::Reverse, collections::BinaryHeap};

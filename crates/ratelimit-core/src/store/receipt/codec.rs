@@ -29,9 +29,6 @@ const VERSION_WITHOUT_REFUNDS: u8 = 1;
 /// Version of receipts with refunds: a charge on a bucket that had been refunded before.
 const VERSION: u8 = 2;
 
-/// The bit of the origin byte of a local charge that the shared store will be charged for.
-const OWED: u8 = 0x80;
-
 impl Receipt {
     /// Returns the receipt as bytes, for [`Receipt::from_bytes`].
     ///
@@ -49,7 +46,7 @@ impl Receipt {
             ChargedBy::Local => (1, 0),
             ChargedBy::LocalShare { instances } => (2, instances.get()),
         };
-        bytes.push(kind | if self.is_owed { OWED } else { 0 });
+        bytes.push(kind);
         bytes.extend(instances.to_be_bytes());
         let (charged_at, expires) = (self.charged_at.as_micros(), self.expires.as_micros());
         for number in [self.cost, self.slot, charged_at, expires] {
@@ -124,7 +121,6 @@ impl Receipt {
             charged_at: read.charged_at,
             expires: read.expires,
             origin: read.origin,
-            is_owed: read.is_owed,
             marks: read.marks.into(),
         })
     }
@@ -138,7 +134,6 @@ struct Decoded<'a> {
     /// The store that made the charge. The bytes have a kind (0 store, 1 local, 2 share) and a
     /// number of instances.
     origin: ChargedBy,
-    is_owed: bool,
     /// Units; above 0.
     cost: u64,
     /// The number of the charge and of its slot.
@@ -166,10 +161,9 @@ impl<'a> Decoded<'a> {
             .byte()
             .filter(|version| (VERSION_WITHOUT_REFUNDS..=VERSION).contains(version))?;
         let (kind, instances) = (reader.byte()?, u32::from_be_bytes(reader.take()?));
-        let is_owed = kind & OWED != 0;
-        let origin = match (kind & !OWED, NonZeroU32::new(instances)) {
+        let origin = match (kind, NonZeroU32::new(instances)) {
             // Other combinations, such as a share without instances, are never written.
-            (0, None) if !is_owed => ChargedBy::Store,
+            (0, None) => ChargedBy::Store,
             (1, None) => ChargedBy::Local,
             (2, Some(instances)) => ChargedBy::LocalShare { instances },
             _ => return None,
@@ -193,7 +187,6 @@ impl<'a> Decoded<'a> {
             && count.max(others) <= MAX_LIMITS;
         is_sound.then(|| Decoded {
             origin,
-            is_owed,
             cost,
             slot,
             charged_at,

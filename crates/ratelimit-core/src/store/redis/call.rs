@@ -18,8 +18,6 @@ use crate::{metrics, store::contract::StoreError, time::Timestamp};
 
 /// A call is sent at most three times, and again only after Redis replied that nothing was executed.
 pub(super) const MAX_ATTEMPTS: usize = 3;
-/// A reply that comes this much after its deadline still resolves whether its hit was charged.
-pub(super) const LATE_REPLY_TIME: Duration = Duration::from_secs(1);
 /// First pause between attempts while Redis moves the hash slot of the keys from node to node (TRYAGAIN). It doubles.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 /// Longest pause between such attempts.

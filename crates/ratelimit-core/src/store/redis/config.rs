@@ -24,7 +24,7 @@ use crate::{key::is_plain, time::Clock};
 /// | [`prefix`](Self::prefix), [`version`](Self::version) | `rate_limiter`, `v1` |
 /// | [`timeout`](Self::timeout) | 100 ms |
 /// | [`connect_timeout`](Self::connect_timeout) | 250 ms |
-/// | [`max_in_flight`](Self::max_in_flight) | 1024 |
+/// | [`max_in_flight`](Self::max_in_flight) | 16384 |
 /// | [`connections`](Self::connections) | 1 |
 /// | [`unbatched_calls`](Self::unbatched_calls) | 4 |
 /// | [`tls_root_certificate`](Self::tls_root_certificate) | the roots of the system |
@@ -211,7 +211,7 @@ impl RedisConfig {
     ///
     /// ```
     /// # use ratelimit_core::RedisConfig;
-    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.max_in_flight(4096);
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.max_in_flight(32_768);
     /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
     /// ```
     #[doc(alias = "bulkhead")]
@@ -408,7 +408,7 @@ impl Timeouts {
     const DEFAULT: Timeouts = Timeouts {
         timeout: RedisConfig::DEFAULT_TIMEOUT,
         connect_timeout: Duration::from_millis(250),
-        max_in_flight: 1_024,
+        max_in_flight: 16_384,
         connections: 1,
         unbatched_calls: 4,
     };

@@ -1,7 +1,6 @@
 //! Sends concurrent hits in batches. `docs/decisions/0011-shared-calls.md` has the reasons.
 
 use std::{
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Instant,
 };
@@ -14,7 +13,7 @@ use crate::store::redis::{
         Batch, BatchOutcome, PendingHit, QueuedHit,
         queue::{BatchKey, BatchQueue, CallKind, max_batches},
     },
-    call::{LATE_REPLY_TIME, MAX_ATTEMPTS, batch_work, read_reply, server_deadline, store_error},
+    call::{MAX_ATTEMPTS, batch_work, read_reply, server_deadline, store_error},
     command::{Eval, Reply, ScriptCommand as _},
     config::Timeouts,
     connection::{
@@ -209,17 +208,14 @@ impl CallPermit {
         };
         let deadline = Instant::now() + timeout;
         let (router, route) = (Arc::clone(&self.batcher.router), self.route.clone());
-        let mut sending = pin!(send(&router, &route, batch, deadline));
-        let sent = tokio::time::timeout_at(deadline.into(), &mut sending).await;
+        let sending = send(&router, &route, batch, deadline);
+        let sent = tokio::time::timeout_at(deadline.into(), sending).await;
         if sent.is_ok() {
             work.end();
         } else {
             drop(work);
             metrics::ambiguous();
             router.record_timeout(&route, timeout + deadline.elapsed());
-            // The next batch does not wait for a late reply.
-            drop(self);
-            let _ = tokio::time::timeout(LATE_REPLY_TIME, sending).await;
         }
     }
 

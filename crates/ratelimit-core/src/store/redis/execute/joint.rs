@@ -346,7 +346,6 @@ impl JointCall {
         let prepared = prepared.map_err(|_| StoreError::Unavailable { source: None })?;
         let checked = Arc::clone(&self.executor).check(prepared, self.latest);
         checked.await.map_err(|error| match error {
-            StoreError::Unanswered { .. } => StoreError::TimedOut,
             error => error,
         })
     }

@@ -14,7 +14,6 @@
 mod bulkhead;
 mod cross_slot;
 mod joint;
-mod late;
 mod prefetch;
 mod settle;
 mod undoable;
@@ -42,7 +41,7 @@ use crate::store::redis::{
         router::{Route, Router},
         work_queue::{CallSource, WorkPermit},
     },
-    execute::{bulkhead::Bulkhead, late::late_outcome},
+    execute::bulkhead::Bulkhead,
     keyspace::KeySpace,
 };
 use crate::{
@@ -55,12 +54,12 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// Background tasks that give charges or slots of one policy back, for each hit that may be in flight:
-/// 4 x 1,024 by default.
+/// Background tasks that give charges or slots of one policy back: four for each hit that may be in flight, and at most
+/// this many.
 ///
 /// Such a task lives up to five seconds, a hit 100 ms. Without a bound, an outage would pile up
 /// tasks until memory ends.
-const GIVE_BACKS_PER_HIT: usize = 4;
+const MAX_GIVE_BACKS: usize = 4_096;
 
 /// Executes checks and settlements against Redis.
 ///
@@ -92,8 +91,6 @@ pub(super) struct Executor {
     in_flight: Bulkhead,
     /// One permit for each background task that gives something back. The task holds it.
     give_backs: Arc<Bulkhead>,
-    /// One permit for each task that waits for a late reply; as many as one policy has of `give_backs`.
-    late_replies: Arc<Semaphore>,
 }
 
 /// A hit whose route is known. It owns all that the call needs and borrows nothing of the caller.
@@ -124,8 +121,7 @@ impl Executor {
         router.start();
         let router = Arc::new(router);
         let in_flight = timeouts.max_in_flight;
-        let give_backs = in_flight.saturating_mul(GIVE_BACKS_PER_HIT);
-        let give_backs = give_backs.min(Semaphore::MAX_PERMITS);
+        let give_backs = in_flight.saturating_mul(4).min(MAX_GIVE_BACKS);
         Executor {
             batcher: Batcher::new(Arc::clone(&router), timeouts),
             router,
@@ -134,7 +130,6 @@ impl Executor {
             timeouts,
             in_flight: Bulkhead::new(in_flight),
             give_backs: Arc::new(Bulkhead::new(give_backs)),
-            late_replies: Arc::new(Semaphore::new(give_backs)),
         }
     }
 
@@ -223,10 +218,8 @@ impl Executor {
     /// # Errors
     ///
     /// - [`StoreError::Overloaded`]: all permits are taken. Nothing was sent.
-    /// - [`StoreError::Unanswered`]: there was no reply by the deadline. A script that runs later
-    ///   does nothing, so the hit is charged only if its script ran in time and the reply came
-    ///   late. A late reply tells which, for a second.
-    /// - [`StoreError::TimedOut`]: the same, and nothing waits for the late reply.
+    /// - [`StoreError::TimedOut`]: there was no reply by the deadline. A script that runs later does
+    ///   nothing, so the hit is charged only if its script ran in time and the reply came late.
     /// - [`StoreError::Unavailable`]: the connection broke, or the server refuses all calls.
     /// - [`StoreError::Refused`]: Redis replied with an error about this call, or with a state that
     ///   cannot be read.
@@ -274,7 +267,7 @@ impl Executor {
                         if deadline < latest {
                             metrics::ambiguous();
                         }
-                        return Err(self.await_late(Box::pin(late_outcome(outcome)), None));
+                        return Err(StoreError::TimedOut);
                     }
                 }
             }
@@ -293,16 +286,37 @@ impl Executor {
                 work.end();
                 decision
             }
-            Err(_) if deadline < latest => {
-                metrics::ambiguous();
-                Err(self.await_late(decision, Some((route, latest))))
-            }
             Err(_) => {
                 metrics::ambiguous();
-                self.router.record_timeout(&route, self.elapsed(deadline));
-                Err(self.await_late(decision, None))
+                if deadline < latest {
+                    self.spawn_timeout(decision, route, latest);
+                } else {
+                    self.router.record_timeout(&route, self.elapsed(deadline));
+                }
+                Err(StoreError::TimedOut)
             }
         }
+    }
+
+    /// Counts a call of a caller with less time than a call as slow only if there is no reply by `latest`. The circuit
+    /// breaker opens for a server that is silent, and not for one that is slower than the caller.
+    fn spawn_timeout(
+        self: &Arc<Executor>,
+        reply: impl Future<Output = Result<Decision, StoreError>> + Send + 'static,
+        route: Route,
+        latest: Instant,
+    ) {
+        let executor = Arc::clone(self);
+        tokio::spawn(async move {
+            match tokio::time::timeout_at(latest.into(), reply).await {
+                Ok(Err(StoreError::Unavailable { .. })) => {}
+                Ok(_) => route.record_reply(),
+                Err(_) => {
+                    let elapsed = executor.elapsed(latest);
+                    executor.router.record_timeout(&route, elapsed);
+                }
+            }
+        });
     }
 
     /// Waits until a call may be sent to a server, at most until the rest of its time is what such a call may take.
