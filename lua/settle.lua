@@ -1,5 +1,5 @@
 -- Changes a charge that was made earlier, for all limits of a policy. The line before this file defines
--- `algorithms`: for each code the functions roll, state, left, refund, release, renew, insert, credit and
+-- `algorithms`: for each code the functions roll, state, left, refund, release, renew, credit and
 -- release_oldest, or nil.
 --
 -- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units
@@ -27,7 +27,7 @@ end
 
 -- The state of one limit after the change, and its end; nil when it stays.
 local function settled(l, stored, raw, reset_at)
-  local roll, state, left, refund, release, renew, insert, credit, release_oldest = unpack(algorithms[l.code], 1, 9)
+  local roll, state, left, refund, release, renew, credit, release_oldest = unpack(algorithms[l.code], 1, 8)
   local now_tick = div(now, l.grain)
   if release and (change == SETTLE_RELEASE or (change == SETTLE_REFUND and is_whole == 1)) then
     return stored and release(stored)
@@ -56,13 +56,6 @@ local function settled(l, stored, raw, reset_at)
       roll(stored, stored and 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
     local wanted = change == SETTLE_CHARGE and cost or (charged_at > reset_at and l.mark or 0)
     local units = math.min(wanted, left(l.limit, l.period, at, a, b, c))
-    if insert and change == SETTLE_CATCH_UP then
-      local stamp = math.min(div(charged_at, l.grain), at)
-      if units <= 0 or stamp + l.period <= at then
-        return nil
-      end
-      return state(l.code, 0, l.grain, l.period, l.rate, at, a, b, c, insert(stamps, stamp, units))
-    end
     if units > 0 then
       return state(l.code, units, l.grain, l.period, l.rate, at, a, b, c, stamps)
     end

@@ -89,15 +89,6 @@ local function sliding_window_log_left(limit, _, _, live)
   return limit - live
 end
 
--- Inserts a stamp `units` times at its place.
-local function sliding_window_log_insert(stamps, stamp, units)
-  local count = #stamps / 7
-  while count > 0 and sliding_window_log_stamp(stamps, count) > stamp do
-    count = count - 1
-  end
-  return stamps:sub(1, 7 * count) .. struct.pack('<I7', stamp):rep(units) .. stamps:sub(7 * count + 1)
-end
-
 -- Removes up to `units` stamps of the charge.
 local function sliding_window_log_refund(stored, units, _, _, _, charge_tick, _, grain)
   local stamps = sliding_window_log_read(stored, 1, #stored, grain)

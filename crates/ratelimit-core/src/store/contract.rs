@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "tokio")]
 use crate::store::{
     hit::Hit,
     joint::{CannotJoin, JointHit},

@@ -11,11 +11,7 @@ pub(super) const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
 }
 
 /// The functions that change a charge, in the order in which `settle.lua` unpacks them. A penalty box has none.
-pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 9] {
-    let insert = match algorithm {
-        Algorithm::SlidingWindowLog => Some("insert"),
-        _ => None,
-    };
+pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 8] {
     match algorithm {
         Algorithm::Concurrency => [
             None,
@@ -25,10 +21,9 @@ pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static s
             Some("release"),
             Some("renew"),
             None,
-            None,
             Some("release_oldest"),
         ],
-        Algorithm::PenaltyBox => [None; 9],
+        Algorithm::PenaltyBox => [None; 8],
         _ => [
             Some("roll"),
             Some("state"),
@@ -36,7 +31,6 @@ pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static s
             Some("refund"),
             None,
             None,
-            insert,
             Some("credit"),
             None,
         ],
