@@ -9,7 +9,16 @@
 -- reply    REPLY_ALLOWED or REPLY_DENIED; now (microseconds); the further units; expires of each key (microseconds);
 --          the numbers of each limit before the hit
 
-local want, scarcity, horizon, min_life, next_share = struct.unpack('<dddd', ARGV[2])
+local writes_nothing = flags % 2 == 1
+
+-- The state at `from`, if it is one of the algorithm `code`, where the next begins, and the frame.
+local function read_state(value, from, code)
+  local behind, start = state_at(value, from, code)
+  local raw = behind > from and value:sub(from, behind - 1) or framed('')
+  return start and raw:sub(5), behind, raw
+end
+
+local want, scarcity, horizon, min_life, next_share = unpack('<dddd', ARGV[2])
 
 -- The part of `wanted` that is given while `left` units remain: all of it while more than the share is left, and in
 -- proportion below. Large shares are scaled, so that the product stays below 2^53.
@@ -31,14 +40,14 @@ local next_limit = first_limit
 while next_limit <= #ARGV[1] do
   local number, code, grain, limit, period, rate, reserve, stored, raw
   number, code, grain, limit, period, rate, reserve, next_limit =
-    struct.unpack('<BBI3dddd', ARGV[1], next_limit)
+    unpack('<BBI3dddd', ARGV[1], next_limit)
   local cap, extra, horizon_debt, min_debt
-  cap, extra, horizon_debt, min_debt, next_share = struct.unpack('<dddd', ARGV[2], next_share)
+  cap, extra, horizon_debt, min_debt, next_share = unpack('<dddd', ARGV[2], next_share)
   local budget = budgets[number + 1]
-  stored, budget.next_state, raw = state_at(budget.value, budget.next_state, code)
+  stored, budget.next_state, raw = read_state(budget.value, budget.next_state, code)
   local now_tick = div(now, grain)
   local fits, repaired, at, a, b, c =
-    algorithms[code][1](stored, stored and 1, #raw, now_tick, cost + reserve, grain, limit, period, rate, reserve)
+    algorithms[code][1](stored, stored and 1, #raw - 4, now_tick, cost + reserve, grain, limit, period, rate, reserve)
   for _, number_of_reply in ipairs({ at, a, b or 0 }) do
     -- Rust rejects a reply with other numbers, and then nothing may have been charged.
     if not (number_of_reply >= 0 and number_of_reply < 9007199254740992 and number_of_reply % 1 == 0) then
@@ -78,5 +87,5 @@ end
 
 local charged = all_fit and cost + units or 0
 local writes = not writes_nothing and not (all_fit and charged == 0)
-local answer = { struct.pack('<Bdd', all_fit and REPLY_ALLOWED or REPLY_DENIED, now, units) }
+local answer = { pack('<Bdd', all_fit and REPLY_ALLOWED or REPLY_DENIED, now, units) }
 -- @include write_budgets

@@ -1,4 +1,4 @@
--- Fragment: writes what a hit charged, and replies. check.lua and prefetch.lua include it as text.
+-- Fragment: writes what a hit charged, and replies. prefetch.lua includes it as text.
 --
 -- takes    budgets and limits; all_fit; charged (units); writes, whether anything may be written; answer, a table with
 --          the begin of the reply
@@ -15,7 +15,7 @@ if writes then
       if not (all_fit or l.repaired or l.counted) then
         written = l.raw
       end
-      budget.states[#budget.states + 1] = framed(written)
+      budget.states[#budget.states + 1] = written
       budget.expires_after =
         math.max(budget.expires_after, expiry(ends, budget.expires), keeps_expiry and budget.expires or 0)
     end
@@ -42,9 +42,9 @@ if writes then
 end
 
 for _, budget in ipairs(budgets) do
-  answer[#answer + 1] = struct.pack('<d', budget.expires)
+  answer[#answer + 1] = pack('<d', budget.expires)
 end
 for _, l in ipairs(limits) do
-  answer[#answer + 1] = struct.pack(algorithms[l.code][4], l.at, l.a, l.b, l.c)
+  answer[#answer + 1] = pack(algorithms[l.code][4], l.at, l.a, l.b, l.c)
 end
 return table.concat(answer)

@@ -68,6 +68,10 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys_total";
+/// Counter: hits that replaced the state of another algorithm in Redis, by `policy`: the key began with a whole budget.
+///
+/// It rises while a deploy changes the algorithm of a limit, and instances of both releases decide.
+pub const REPLACED_STATES: &str = "rate_limiter_replaced_states_total";
 /// Gauge: keys and settled receipts in all memory stores of the process.
 ///
 /// A store updates it at most once a second, while it is hit, and
@@ -148,6 +152,10 @@ pub fn describe() {
     );
     describe_gauge!(SERVER_INFO, "Always 1, with the version of Redis.");
     describe_counter!(EVICTED, "Keys that the Redis server evicted.");
+    describe_counter!(
+        REPLACED_STATES,
+        "Hits that replaced the state of another algorithm."
+    );
     describe_gauge!(MEMORY_KEYS, "Keys in the memory stores.");
     describe_gauge!(MEMORY_BYTES, Unit::Bytes, "Estimated bytes of those keys.");
     describe_counter!(
@@ -334,8 +342,8 @@ mod of_redis {
     use metrics::gauge;
 
     use super::{
-        AMBIGUOUS, CONNECTS, Duration, EVICTED, ROUND_TRIP_SECONDS, SERVER_INFO, SLOW_CALLS,
-        STORE_UP, TASK_RESTARTS, counter, histogram,
+        AMBIGUOUS, Arc, CONNECTS, Duration, EVICTED, REPLACED_STATES, ROUND_TRIP_SECONDS,
+        SERVER_INFO, SLOW_CALLS, STORE_UP, SharedString, TASK_RESTARTS, counter, histogram,
     };
 
     /// Sets whether a server decides.
@@ -385,6 +393,12 @@ mod of_redis {
     /// Sets the evictions that a server reports since its start.
     pub(crate) fn evicted(server: &str, keys: u64) {
         counter!(EVICTED, "server" => server.to_owned()).absolute(keys);
+    }
+
+    /// Counts a hit that replaced the state of another algorithm.
+    pub(crate) fn replaced_state(policy: &Arc<str>) {
+        let policy = SharedString::from_shared(Arc::clone(policy));
+        counter!(REPLACED_STATES, "policy" => policy).increment(1);
     }
 
     /// Counts a restart of a background task.
