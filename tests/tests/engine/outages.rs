@@ -12,12 +12,16 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use ratelimit_core::{
     Clock, Decision, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
     store::{Adjustment, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 use ratelimit_tests::random::Random;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use crate::stores::{key, policy};
 
@@ -27,6 +31,7 @@ const LEAKY_BUCKET: &str = "leaky_bucket 20/s queue 100 police";
 const FIXED_WINDOW: &str = "fixed_window 100/5s";
 const LOG: &str = "sliding_window_log 100/5s";
 const COUNTER: &str = "sliding_window_counter 100/5s";
+const SLOTS: &str = "concurrency 100 lease 1h";
 const LIMIT: u64 = 100;
 const PERIOD: Duration = Duration::from_secs(5);
 /// The refill of a bucket in one period is `LIMIT`, too.
@@ -34,6 +39,8 @@ const RATE: u64 = LIMIT / PERIOD.as_secs();
 const END: Duration = Duration::from_secs(30);
 /// Longer than two periods.
 const LONG: Duration = Duration::from_secs(13);
+/// Calls on one link. Beyond it they are refused, as by a full queue.
+const MAX_IN_FLIGHT: usize = 50;
 /// From a link to the store, and back.
 const LATENCY: Duration = Duration::from_millis(2);
 
@@ -74,6 +81,8 @@ struct Link {
     /// Replies that are lost while the link is up: one in so many; 0 for none.
     lost_replies: u64,
     calls: Arc<AtomicU64>,
+    /// Calls in flight, at most `MAX_IN_FLIGHT`.
+    permits: Arc<Semaphore>,
     /// Units of later charges whose reply was lost.
     lost_units: Arc<AtomicU64>,
 }
@@ -86,6 +95,7 @@ impl Link {
             is_down: Arc::default(),
             lost_replies,
             calls: Arc::default(),
+            permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
             lost_units: Arc::default(),
         }
     }
@@ -102,7 +112,11 @@ impl Link {
             return StoreFuture::ready(Err(StoreError::Unavailable { source: None }));
         }
         let link = self.clone();
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            return StoreFuture::ready(Err(StoreError::Overloaded));
+        };
         StoreFuture::pending(async move {
+            let _permit = permit;
             let is_lost = link.lost_replies > 0
                 && Random::new(link.calls.fetch_add(1, SeqCst)).one_in(link.lost_replies);
             link.world.sleep(LATENCY).await;
@@ -479,13 +493,44 @@ async fn an_exhausted_budget_stays_exhausted_in_an_outage_and_one_in_use_goes_on
         // Another instance spends it. Here, a peek is enough to know.
         for (subject, spent) in [("exhausted", LIMIT), ("in use", 60)] {
             assert_eq!(passed(&there, subject, spent).await, spent);
-            here.peek(&limit, &key(subject)).await;
+            let seen = here.peek(&limit, &key(subject)).await;
+            assert!(matches!(seen, Verdict::Checked(_)));
         }
         link.is_down.store(true, SeqCst);
         assert_eq!(passed(&here, "exhausted", 3 * LIMIT).await, 0, "{text}");
         // A bucket has gained a unit since.
         let left = passed(&here, "in use", 3 * LIMIT).await;
         assert!((40..=41).contains(&left), "{text}: {left}");
+    }
+}
+
+/// A full queue is no outage: what Redis has not answered yet counts as spent.
+#[tokio::test(start_paused = true)]
+async fn hits_beyond_a_full_queue_get_no_second_budget() {
+    for text in [
+        TOKEN_BUCKET,
+        LEAKY_BUCKET,
+        FIXED_WINDOW,
+        LOG,
+        COUNTER,
+        SLOTS,
+    ] {
+        let world = World::new();
+        let link = Link::new(&MemoryStore::new().clock(world.clock.clone()), &world, 0);
+        let (limiter, limit, subject) = (Limiter::new(link), policy("queue", text), key("k"));
+        let mut passed = 0;
+        for _ in 0..10 {
+            let hits = (0..4 * MAX_IN_FLIGHT).map(|_| limiter.reserve(Hit::new(&limit, &subject)));
+            for (verdict, reservation) in join_all(hits).await {
+                passed += u64::from(verdict.is_allowed());
+                // The slots stay taken.
+                std::mem::forget(reservation);
+            }
+        }
+        println!("{text}: {passed} of {LIMIT}");
+        // A bucket gains a unit in 50 ms.
+        assert!(passed <= LIMIT + 1, "{text}: {passed}");
+        assert!(passed >= MAX_IN_FLIGHT as u64, "{text}: {passed}");
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     budget::{Adjustment, LimitUnits},
     metrics,
     policy::MAX_LIMITS,
-    store::{Hit, OwnedHit, Receipt, Store, StoreError, StoreFuture},
+    store::{Hit, OwnedHit, Receipt, Settlement, Store, StoreError, StoreFuture},
     sync::lock,
     time::{Timestamp, micros},
 };
@@ -32,7 +32,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two peeks at a store that does not answer.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 /// Another task takes over from one that shows no progress for this time: its runtime is not driven.
-const MAX_SILENCE: Duration = Duration::from_secs(1);
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The charges of a fallback.
 #[derive(Debug)]
@@ -243,30 +243,34 @@ impl Charge {
             Err(error) => return Err(error),
         }
         self.may_be_made = true;
-        let (units, outcome) = (self.units, self.settle(&store).await?);
-        metrics::count_catch_up(outcome, units.iter().copied().max().unwrap_or(0));
-        Ok(())
-    }
-
-    /// Sends the charge. Returns its outcome for the metrics.
-    async fn settle(&mut self, store: &Arc<dyn Store>) -> Result<&'static str, StoreError> {
-        let hit = self.hit.as_hit();
-        let Some(receipt) = Receipt::of_units(&hit, self.charged_at) else {
-            return Ok("dropped");
-        };
-        let units = self.units;
-        match store.settle(&receipt, Adjustment::CatchUp { units }).await {
-            Ok(_) => Ok("charged"),
-            Err(StoreError::Refused { .. }) => Ok("dropped"),
+        let (hit, units) = (self.hit.as_hit(), self.units.iter().copied().max());
+        let units = units.unwrap_or(0);
+        match self.settle(&store).await {
+            Ok(_) => metrics::count_catch_up("charged", units),
+            Err(error @ StoreError::Refused { .. }) => {
+                self.fallback.drop_units(&hit, units, &error.to_string());
+            }
             Err(error) if error.charged_nothing() => {
                 self.may_be_made = false;
-                Err(error)
+                return Err(error);
             }
             Err(error) => {
                 let policy = hit.policy.name();
                 tracing::debug!(policy, %error, "units that passed locally may not have been charged");
-                Ok("unknown")
+                metrics::count_catch_up("unknown", units);
             }
+        }
+        Ok(())
+    }
+
+    fn settle(&self, store: &Arc<dyn Store>) -> StoreFuture<Settlement> {
+        match Receipt::of_units(&self.hit.as_hit(), self.charged_at) {
+            Some(receipt) => {
+                let units = self.units;
+                store.settle(&receipt, Adjustment::CatchUp { units })
+            }
+            // Nothing counts units, so there is nothing to charge.
+            None => StoreFuture::ready(Ok(Settlement::Unchanged)),
         }
     }
 }
