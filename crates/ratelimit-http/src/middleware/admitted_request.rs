@@ -22,22 +22,22 @@ use ratelimit_core::{Decision, Policy, Reservation, Verdict};
 ///   slot.
 #[derive(Debug)]
 #[must_use = "dropping it releases the request's slot"]
-pub struct Admission<F: Framework> {
+pub struct AdmittedRequest<F: Framework> {
     verdict: Option<Verdict>,
     tier: Option<Policy>,
     guard: Option<Box<BodyGuard>>,
     _framework: PhantomData<F>,
 }
 
-impl<F: Framework> Admission<F> {
+impl<F: Framework> AdmittedRequest<F> {
     /// The admission by this verdict, under the policy of this tier if it is not the base policy.
     #[inline]
     pub(crate) const fn new(
         verdict: Option<Verdict>,
         tier: Option<Policy>,
         guard: Option<Box<BodyGuard>>,
-    ) -> Admission<F> {
-        Admission {
+    ) -> AdmittedRequest<F> {
+        AdmittedRequest {
             verdict,
             tier,
             guard,
@@ -85,7 +85,7 @@ impl<F: Framework> Config<F> {
     ///
     /// A stricter report of an inner layer is kept.
     #[inline]
-    pub fn write_headers(&self, admission: &Admission<F>, map: &mut F::Map) {
+    pub fn write_headers(&self, admission: &AdmittedRequest<F>, map: &mut F::Map) {
         let (verdict, tier) = (admission.verdict.as_ref(), admission.tier.as_ref());
         let report =
             verdict.and_then(|verdict| LimitReport::of(verdict, self.policy.policy(), tier));
@@ -102,7 +102,7 @@ impl<F: Framework> Config<F> {
     #[inline]
     pub fn finish(
         &self,
-        admission: &mut Admission<F>,
+        admission: &mut AdmittedRequest<F>,
         status: u16,
         map: &mut F::Map,
     ) -> Option<Box<BodyGuard>> {
@@ -116,7 +116,7 @@ impl<F: Framework> Config<F> {
     /// Settles the charge by the status of an error that has no response yet.
     ///
     /// The request is refunded if the status is not in `charge_on`.
-    pub fn finish_error(&self, mut admission: Admission<F>, status: u16) {
+    pub fn finish_error(&self, mut admission: AdmittedRequest<F>, status: u16) {
         if let Some(guard) = &mut admission.guard
             && !self.stays_charged(status)
         {

@@ -5,11 +5,11 @@ use crate::{
     proto::envoy::extensions::common::ratelimit::v3::{
         RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride,
     },
-    rule::{Effect, Level, Rate, Rule, RuleNode, Rules, Unit, Window},
+    rule::{DescriptorLevel, Effect, Rate, Rule, RuleNode, Rules, Unit, Window},
 };
 
 /// The rule of a descriptor, and the limit that replaces the rule's own.
-pub(crate) struct Found<'r> {
+pub(crate) struct MatchedDescriptor<'r> {
     pub(crate) descriptor: &'r RateLimitDescriptor,
     rule: Option<&'r Rule>,
     pub(crate) path: Vec<&'r RuleNode>,
@@ -18,14 +18,17 @@ pub(crate) struct Found<'r> {
     pub(crate) ignores_override: bool,
 }
 
-impl<'r> Found<'r> {
-    pub(crate) fn new(domain: &'r Level, descriptor: &'r RateLimitDescriptor) -> Found<'r> {
+impl<'r> MatchedDescriptor<'r> {
+    pub(crate) fn new(
+        domain: &'r DescriptorLevel,
+        descriptor: &'r RateLimitDescriptor,
+    ) -> MatchedDescriptor<'r> {
         let path = domain.find(&descriptor.entries).unwrap_or_default();
         // A limit without entries has no key to count by.
         let has_key = !descriptor.entries.is_empty();
         let limit = descriptor.limit.as_ref();
         let rate = limit.map(|limit| override_rate(limit).filter(|_| has_key));
-        Found {
+        MatchedDescriptor {
             descriptor,
             rule: path.last().and_then(|node| node.rule.as_ref()),
             path,
