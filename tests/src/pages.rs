@@ -83,3 +83,24 @@ pub struct Testing;
 /// The README of the attribute's crate, which cannot depend on axum.
 #[doc = include_str!("../../crates/ratelimit-macros/README.md")]
 pub struct ReadmeOfMacros;
+
+/// Mistakes in the attribute are compile errors, whose texts are tests of its crate.
+///
+/// ```compile_fail
+/// #[ratelimit_axum::rate_limit("5/fortnight")]
+/// async fn login() {}
+/// ```
+///
+/// ```compile_fail
+/// #[ratelimit_actix::rate_limit("5/fortnight")]
+/// async fn login() -> &'static str { "hello" }
+/// ```
+///
+/// `unlimited` stands above the route:
+///
+/// ```compile_fail
+/// #[actix_web::get("/login")]
+/// #[ratelimit_actix::rate_limit("5/min", unlimited = login_unlimited)]
+/// async fn login() -> &'static str { "hello" }
+/// ```
+pub struct AttributeMistakes;

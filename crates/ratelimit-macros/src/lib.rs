@@ -98,3 +98,6 @@ fn expanded(
         .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }
+
+#[cfg(test)]
+mod tests;
