@@ -1,7 +1,7 @@
 //! The pages whose examples are doctests of this crate, all in one place.
 //!
-//! The front pages of the crates include others. `cargo xtask check fences` fails for a page with a block of Rust that is
-//! in none of them.
+//! The front pages of the crates include others. The test `code_blocks` fails for a page with a block of Rust that is in none of
+//! them.
 
 /// The README.
 #[doc = include_str!("../../README.md")]
