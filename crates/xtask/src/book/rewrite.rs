@@ -1,7 +1,7 @@
 //! Other targets for the links of a page.
 
 /// The new form of a link.
-pub(crate) enum Rewritten {
+pub(super) enum Rewritten {
     Unchanged,
     Target(String),
     /// The text of the link alone, without a target.
@@ -9,7 +9,7 @@ pub(crate) enum Rewritten {
 }
 
 /// The page with each link outside of code in the form that `form` returns for its target.
-pub(crate) fn rewrite(text: &str, form: impl Fn(&str) -> Rewritten) -> String {
+pub(super) fn rewrite(text: &str, form: impl Fn(&str) -> Rewritten) -> String {
     let mut is_fenced = false;
     let mut rewritten = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

@@ -8,7 +8,7 @@ use std::{
 use crate::failure::Failure;
 
 /// The files below a folder whose names end so, without links, hidden and built ones.
-pub(super) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
@@ -29,7 +29,7 @@ pub(super) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, Fail
     Ok(found)
 }
 
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 
