@@ -34,7 +34,7 @@ pub(super) fn machete(workspace: &Workspace) -> Result<(), Failure> {
 
 /// Licences, sources and banned crates. Vulnerabilities only if `cargo deny fetch db` has downloaded them: that needs GitHub.
 pub(super) fn deny(workspace: &Workspace) -> Result<(), Failure> {
-    const ADVICE: &str = "use another crate, or change deny.toml with a reason";
+    const ADVICE: &str = "use another crate, or change .deny.toml with a reason";
     let mut deny = plugin(workspace, DENY)?;
     run(
         deny.args([
