@@ -23,7 +23,7 @@ pub struct ActixFramework;
 pub(crate) type Config = middleware::Config<ActixFramework>;
 
 /// The admission of a request that passed.
-pub(crate) type HttpAdmission = middleware::Admission<ActixFramework>;
+pub(crate) type HttpAdmission = middleware::AdmittedRequest<ActixFramework>;
 
 /// The head of a request.
 pub(crate) struct Head<'a>(pub(crate) &'a HttpRequest);

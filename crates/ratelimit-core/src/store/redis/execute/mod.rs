@@ -24,8 +24,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Semaphore;
-
 use crate::store::redis::{
     batch::{
         BatchOutcome, PendingHit,
