@@ -104,9 +104,10 @@ impl CheckCommand {
         bytes: &mut Vec<u8>,
     ) {
         bytes.push(role);
-        bytes.push(match self.is_denied {
-            true => MODE_DENIED,
-            false => self.read_only_flag(),
+        bytes.push(if self.is_denied {
+            MODE_DENIED
+        } else {
+            self.read_only_flag()
         });
         write_number(bytes, self.params.cost.min(MAX_EXACT - 1));
         // A policy has at most eight limits.

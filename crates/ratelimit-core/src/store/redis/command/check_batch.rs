@@ -350,9 +350,9 @@ pub(in crate::store::redis) fn encode_unrolled<'l>(
             wire_rate(limit),
             reserve,
         ];
-        numbers
-            .into_iter()
-            .for_each(|number| write_number(&mut bytes, number));
+        for number in numbers {
+            write_number(&mut bytes, number);
+        }
     }
     // A charge on the server's clock has no flags, and saves the server the unpacking of two numbers.
     if flags != 0 {
