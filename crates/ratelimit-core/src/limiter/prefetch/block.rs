@@ -1,25 +1,28 @@
 //! A block: units of a hot key that the store charged in advance, and how long each may be spent.
 //!
 //! - A block is charged by an ordinary hit. Its cost is the share of the smallest limit.
-//! - A unit expires when the exact limit would have given it back: at the end of its window, or when a bucket has
-//!   refilled as many units since. Every hit that spends a unit is therefore one that an exact limiter lets pass at the
+//! - A unit expires when the exact limit would have given it back: at the end of its window, or when its bucket has
+//!   refilled the units before it. Every hit that spends a unit is therefore one that an exact limiter lets pass at the
 //!   same moment (`docs/guides/prefetch.md`).
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::clock::Moment;
 use crate::{
+    algorithm::Period,
     budget::Adjustment,
-    decision::{Decision, LimitDecision},
+    decision::{Decision, LimitDecision, RefundMark},
     limit::Limit,
     policy::Policy,
     store::{Hit, Receipt},
     time::Timestamp,
 };
 
-/// The longest time for which a block may be spent: 1 s.
+/// The longest time for which a block may be spent, in microseconds: 1 s.
 const MAX_LIFE: u64 = 1_000_000;
-/// The fewest hits for which a block must be large enough.
+/// The fewest hits that a block must be able to pay.
 const MIN_HITS: u64 = 4;
 
 /// The size of the blocks of a policy.
@@ -36,20 +39,11 @@ impl BlockSize {
         let percent = policy.prefetch().unwrap_or(0);
         let limits = policy.limits().iter();
         let units = limits.clone().map(|limit| share_of(limit, percent)).min();
-        let units = units.unwrap_or(0);
-        let life = |limit: &Limit| {
-            let period = limit.period_ticks().micros();
-            if is_bucket(limit) {
-                let refill =
-                    u128::from(units) * u128::from(period) / u128::from(limit.per_period());
-                u64::try_from(refill).unwrap_or(MAX_LIFE)
-            } else {
-                period
-            }
-        };
+        let windows = limits.filter(|limit| !is_bucket(limit));
+        let periods = windows.map(|limit| limit.period_ticks().micros());
         BlockSize {
-            units,
-            life: limits.map(life).fold(MAX_LIFE, u64::min),
+            units: units.unwrap_or(0),
+            life: periods.fold(MAX_LIFE, u64::min),
         }
     }
 
@@ -75,6 +69,7 @@ pub(super) struct Block {
     /// When the charge was sent. Ages are measured from here, so they are never too short.
     sent: Moment,
     end: Timestamp,
+    refills: SmallVec<[Refill; 1]>,
     /// Units that hits have spent.
     spent: u64,
     /// Units that are spent or have expired.
@@ -85,17 +80,42 @@ pub(super) struct Block {
 impl Block {
     /// The block that `hit` charged; `None` if the store denied it.
     pub(super) fn new(hit: Hit<'_>, reply: Decision, sent: Moment) -> Option<Block> {
-        let receipt = Receipt::new(hit, &reply)?;
-        let window_ends = hit.policy.limits().iter().filter(|limit| !is_bucket(limit));
-        let window_ends = window_ends.map(|limit| {
+        let policy = hit.policy;
+        let limits = policy.groups().iter().flat_map(|group| &group.limits);
+        let buckets = limits.filter(|effective| is_bucket(&effective.limit));
+        let refills = buckets.filter_map(|effective| {
+            let its = reply.limits().nth(effective.index)?;
+            Some(Refill::new(&effective.limit, its, hit.cost, reply.now))
+        });
+        let refills: SmallVec<[Refill; 1]> = refills.collect();
+
+        let life = Duration::from_micros(BlockSize::of(policy).life);
+        let windows = policy.limits().iter().filter(|limit| !is_bucket(limit));
+        let window_ends = windows.map(|limit| {
             let period = limit.period_ticks();
             period.window_end(period.tick(reply.now))
         });
-        let last = reply.now + Duration::from_micros(BlockSize::of(hit.policy).life);
+        let refilled = refills.iter().map(|refill| refill.end(hit.cost));
+        let end = window_ends.chain(refilled).min();
+
+        // A bucket that refills the block within its life gives it back without a refund. A refund would shorten the
+        // time after which the units of other instances expire.
+        let marks = reply.refund_marks().zip(policy.limits());
+        let marks = marks.map(|(mark, limit)| {
+            if is_bucket(limit) && refill_time(limit, hit.cost) <= MAX_LIFE {
+                RefundMark::NONE
+            } else {
+                mark
+            }
+        });
+        let receipt = reply
+            .is_allowed()
+            .then(|| Receipt::from_marks(hit, reply.now, marks))??;
         Some(Block {
             receipt,
             sent,
-            end: window_ends.fold(last, Timestamp::min),
+            end: end.map_or(reply.now + life, |end| end.min(reply.now + life)),
+            refills,
             reply,
             spent: 0,
             used: 0,
@@ -110,30 +130,15 @@ impl Block {
 
     /// The units that may still be spent.
     pub(super) fn left(&mut self, now: Moment) -> u64 {
-        let at = self.store_time(now);
-        let expired = if at >= self.end {
-            self.receipt.cost()
+        let (at, units) = (self.store_time(now), self.receipt.cost());
+        let refilled = self.refills.iter().map(|refill| refill.units(at)).max();
+        let expired = if at < self.end {
+            refilled.unwrap_or(0).min(units)
         } else {
-            self.restored(at)
+            units
         };
-        self.used = self.used.max(expired.min(self.receipt.cost()));
-        self.receipt.cost() - self.used
-    }
-
-    /// The units that buckets have refilled since the charge, rounded up.
-    fn restored(&self, at: Timestamp) -> u64 {
-        let groups = self.receipt.policy().groups().iter();
-        let limits = groups.flat_map(|group| &group.limits);
-        let buckets = limits
-            .map(|effective| &effective.limit)
-            .filter(|limit| is_bucket(limit));
-        let restored = buckets.map(|limit| {
-            let period = limit.period_ticks();
-            let elapsed = period.tick(at) - period.tick(self.reply.now);
-            let refill = elapsed.saturating_mul(limit.per_period());
-            refill.div_ceil(period.ticks)
-        });
-        restored.max().unwrap_or(0)
+        self.used = self.used.max(expired);
+        units - self.used
     }
 
     /// Spends `cost` units, all or nothing, and returns the decision of the hit.
@@ -142,8 +147,7 @@ impl Block {
         self.used += cost;
         self.spent += cost;
         self.hits += 1;
-        let at = self.store_time(now);
-        let mut decision = with_units(&self.reply, left, at);
+        let mut decision = with_units(&self.reply, left, self.store_time(now));
         decision.is_prefetched = true;
         Some(decision)
     }
@@ -159,24 +163,79 @@ impl Block {
         self.receipt.cost() - self.spent
     }
 
-    /// The refund of these units. The store gives no unit back that time has restored.
-    pub(super) const fn refund(&self) -> Adjustment {
-        Adjustment::Refund {
-            units: self.unspent(),
-        }
-    }
-
     /// The charge of the block.
     pub(super) const fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
+    /// The refund of what is left, if a limit needs one. The store gives no unit back that time has restored.
+    pub(super) fn refund(&self) -> Option<Adjustment> {
+        let units = self.unspent();
+        let mut limits = self.receipt.policy().limits().iter();
+        let needs_refund = limits
+            .any(|limit| !is_bucket(limit) || refill_time(limit, self.receipt.cost()) > MAX_LIFE);
+        (units > 0 && needs_refund).then_some(Adjustment::Refund { units })
+    }
+
     /// The microseconds until no unit may be spent.
     pub(super) fn life_left(&self, now: Moment) -> u64 {
-        self.end
-            .as_micros()
-            .saturating_sub(self.store_time(now).as_micros())
+        let now = self.store_time(now).as_micros();
+        self.end.as_micros().saturating_sub(now)
     }
+}
+
+/// How a bucket refills the units of a block, the first one first. A unit is worth `period.ticks` of debt.
+#[derive(Clone, Copy, Debug)]
+struct Refill {
+    /// The debt that is refilled before the first unit.
+    ahead: u64,
+    /// The debt that each tick refills.
+    rate: u64,
+    period: Period,
+    /// The tick of the charge.
+    from: u64,
+}
+
+impl Refill {
+    /// The refill of `units` that were charged at `now` and left `reply`.
+    fn new(limit: &Limit, reply: LimitDecision, units: u64, now: Timestamp) -> Refill {
+        let period = limit.period_ticks();
+        // `remaining` is rounded down, so one unit of debt may be less than it seems. Units that are refunded may
+        // be ahead in a slow bucket, so nothing counts there.
+        let ahead = if refill_time(limit, units) <= MAX_LIFE {
+            let known = reply.limit - reply.remaining.min(reply.limit);
+            known.saturating_sub(units).saturating_sub(1)
+        } else {
+            0
+        };
+        Refill {
+            ahead: ahead.saturating_mul(period.ticks),
+            rate: limit.per_period(),
+            period,
+            from: period.tick(now),
+        }
+    }
+
+    /// The units that are refilled at `at`, in full or in part.
+    fn units(&self, at: Timestamp) -> u64 {
+        let elapsed = self.period.tick(at).saturating_sub(self.from);
+        let refilled = elapsed.saturating_mul(self.rate);
+        let refilled = refilled.saturating_sub(self.ahead);
+        refilled.div_ceil(self.period.ticks)
+    }
+
+    /// When the last of `units` begins to be refilled.
+    fn end(&self, units: u64) -> Timestamp {
+        let before = self.ahead + units.saturating_sub(1) * self.period.ticks;
+        self.period.start_of(self.from + before / self.rate + 1)
+    }
+}
+
+/// The microseconds in which a bucket refills `units`.
+fn refill_time(limit: &Limit, units: u64) -> u64 {
+    let period = u128::from(limit.period_ticks().micros());
+    let micros = u128::from(units) * period / u128::from(limit.per_period());
+    u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
 /// The decision with `units` more left of each limit, as it stands at `now`. It cannot be refunded.

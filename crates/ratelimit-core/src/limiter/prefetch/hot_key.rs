@@ -258,9 +258,12 @@ impl RefillTask {
 
     /// Refunds what is left of a block. If the refund is lost, the units stay charged until time restores them.
     async fn return_block(&self, block: &Block) {
+        let Some(change) = block.refund() else {
+            return;
+        };
         let settling = match self.limiter.upgrade() {
-            Some(shared) => Limiter { shared }.adjust(block.receipt(), block.refund()),
-            None => self.store.settle(block.receipt(), block.refund()),
+            Some(shared) => Limiter { shared }.adjust(block.receipt(), change),
+            None => self.store.settle(block.receipt(), change),
         };
         let _ = settling.await;
     }

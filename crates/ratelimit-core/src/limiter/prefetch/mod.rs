@@ -298,6 +298,7 @@ impl Limiter {
     /// Returns what this limiter has prefetched and not spent, before a planned end.
     ///
     /// - The store has the units back before the future is ready, also those of a call that is under way.
+    /// - A bucket that refills a block within a second needs no refund, and gets none.
     /// - Dropping the last clone of a limiter returns them in the background, as long as its tokio runtime runs.
     ///
     /// ```
@@ -314,7 +315,9 @@ impl Limiter {
             let _idle = key.calling.lock().await;
             let blocks = lock(&key.blocks).end();
             for block in blocks {
-                let _ = self.adjust(block.receipt(), block.refund()).await;
+                if let Some(change) = block.refund() {
+                    let _ = self.adjust(block.receipt(), change).await;
+                }
             }
             key.wake.notify_one();
         }
