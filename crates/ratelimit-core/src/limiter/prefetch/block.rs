@@ -72,7 +72,7 @@ pub(super) struct Block {
     refills: SmallVec<[Refill; 1]>,
     /// Units that hits have spent.
     spent: u64,
-    /// Units that are spent or have expired.
+    /// Units that hits have spent or buckets have refilled.
     used: u64,
     hits: u64,
 }
@@ -130,14 +130,15 @@ impl Block {
 
     /// The units that may still be spent.
     pub(super) fn left(&mut self, now: Moment) -> u64 {
+        let unused = self.unused(now);
+        if self.life_left(now) > 0 { unused } else { 0 }
+    }
+
+    /// The units that no hit has spent and no bucket has refilled.
+    fn unused(&mut self, now: Moment) -> u64 {
         let (at, units) = (self.store_time(now), self.receipt.cost());
         let refilled = self.refills.iter().map(|refill| refill.units(at)).max();
-        let expired = if at < self.end {
-            refilled.unwrap_or(0).min(units)
-        } else {
-            units
-        };
-        self.used = self.used.max(expired);
+        self.used = self.used.max(refilled.unwrap_or(0).min(units));
         units - self.used
     }
 
@@ -168,9 +169,9 @@ impl Block {
         &self.receipt
     }
 
-    /// The refund of what is left, if a limit needs one. The store gives no unit back that time has restored.
-    pub(super) fn refund(&self) -> Option<Adjustment> {
-        let units = self.unspent();
+    /// The refund of what is left, if a limit needs one.
+    pub(super) fn refund(&mut self, now: Moment) -> Option<Adjustment> {
+        let units = self.unused(now);
         let mut limits = self.receipt.policy().limits().iter();
         let needs_refund = limits
             .any(|limit| !is_bucket(limit) || refill_time(limit, self.receipt.cost()) > MAX_LIFE);

@@ -215,7 +215,7 @@ impl RefillTask {
                 NextStep::Take => self.take().await,
                 NextStep::Return(block) => {
                     key.metrics.count_void(block.unspent());
-                    self.return_block(&block).await;
+                    self.return_block(block).await;
                 }
                 NextStep::Wait(micros) => {
                     drop(calling);
@@ -252,13 +252,13 @@ impl RefillTask {
         }
         let refused = lock(&key.blocks).add(block);
         if let Some(block) = refused {
-            self.return_block(&block).await;
+            self.return_block(block).await;
         }
     }
 
     /// Refunds what is left of a block. If the refund is lost, the units stay charged until time restores them.
-    async fn return_block(&self, block: &Block) {
-        let Some(change) = block.refund() else {
+    async fn return_block(&self, mut block: Block) {
+        let Some(change) = block.refund(self.clock.now()) else {
             return;
         };
         let settling = match self.limiter.upgrade() {

@@ -314,8 +314,8 @@ impl Limiter {
         for key in self.shared.hot_keys.all() {
             let _idle = key.calling.lock().await;
             let blocks = lock(&key.blocks).end();
-            for block in blocks {
-                if let Some(change) = block.refund() {
+            for mut block in blocks {
+                if let Some(change) = block.refund(self.shared.hot_keys.clock.now()) {
                     let _ = self.adjust(block.receipt(), change).await;
                 }
             }

@@ -7,7 +7,6 @@ use tokio::sync::RwLock;
 use super::*;
 use crate::{
     budget::Adjustment,
-    decision::Outcome,
     key::Key,
     key_set::KeySet,
     limiter::Verdict,
