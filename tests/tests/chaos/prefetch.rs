@@ -348,24 +348,14 @@ async fn after_a_wipe_at_most_the_units_on_hand_pass_beyond_the_limit() {
     }
 }
 
-/// The calls that charge a hit or a block, by the hash of their script.
-async fn script_of_hits(fixture: &Fixture, ours: &Ours) -> String {
-    fixture.proxy.overhear();
-    let plain = policy("overheard", &format!("fixed_window {UNITS}/366d"));
-    assert!(is_checked(&ours.limiter.check(&plain, &key("one")).await));
-    let heard = fixture.proxy.heard();
-    let mut calls = heard.iter();
-    let call = calls.find(|words| words[0].eq_ignore_ascii_case(b"EVALSHA"));
-    String::from_utf8(call.expect("a hit")[1].clone()).expect("a hash")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn units_of_a_lost_or_late_reply_are_charged_once_and_never_spent() {
     let observed = Observations::listen();
     let fixture = Fixture::start(&[]).await;
     let ours = instance(&fixture).await;
     let audit = auditor(&fixture).await;
-    let script = script_of_hits(&fixture, &ours).await;
+    // The cost of a block, as scripts read it.
+    let block = 1_000_f64.to_le_bytes();
     for loss in [
         Loss::Request,
         Loss::Reply,
@@ -377,7 +367,7 @@ async fn units_of_a_lost_or_late_reply_are_charged_once_and_never_spent() {
         let ambiguous_before = ambiguous();
         let load = HotLoad::start(std::slice::from_ref(&ours), &window);
         for _ in 0..3 {
-            fixture.proxy.lose(loss, &script);
+            fixture.proxy.lose(loss, block);
             eventually("a loss", async || !fixture.proxy.loses()).await;
             let decides = async || is_checked(&ours.limiter.peek(&window, &key("one")).await);
             eventually("a connection", decides).await;
@@ -392,7 +382,7 @@ async fn units_of_a_lost_or_late_reply_are_charged_once_and_never_spent() {
         match loss {
             Loss::Request => assert!(lost <= unknown, "{lost} units lost"),
             _ => assert!(
-                (1..=3 * SHARE + unknown).contains(&lost),
+                (3 * SHARE..=3 * SHARE + unknown).contains(&lost),
                 "{loss:?}: {lost} units lost"
             ),
         }

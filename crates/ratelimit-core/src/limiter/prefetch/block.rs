@@ -233,7 +233,7 @@ impl Refill {
 }
 
 /// The microseconds in which a bucket refills `units`.
-fn refill_time(limit: &Limit, units: u64) -> u64 {
+pub(super) fn refill_time(limit: &Limit, units: u64) -> u64 {
     let period = u128::from(limit.period_ticks().micros());
     let micros = u128::from(units) * period / u128::from(limit.per_period());
     u64::try_from(micros).unwrap_or(u64::MAX)

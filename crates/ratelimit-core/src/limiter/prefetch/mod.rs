@@ -129,7 +129,10 @@ impl HotKeys {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let block = hit.cost(size.units).overdraft(Overdraft::Refused);
+        let block = Hit {
+            deadline: None,
+            ..hit.cost(size.units).overdraft(Overdraft::Refused)
+        };
         if let Some(key) = self.insert(hash, block) {
             let task = RefillTask {
                 limiter: Arc::downgrade(&limiter.shared),
