@@ -56,9 +56,9 @@ pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 /// Counter: units of hits that the local fallback let pass and that the store had not charged, by `outcome`.
 ///
-/// - `charged`: the store was charged for them when it answered again, as far as it had room.
+/// - `charged`: the store was charged for them when it answered again, as far as it had capacity.
 /// - `unknown`: the reply to that charge was lost.
-/// - `dropped`: 65,536 other keys owed hits already.
+/// - `dropped`: the table of the fallback was full, or the store refused the charge.
 pub const CATCH_UP: &str = "rate_limiter_catch_up_units_total";
 /// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
@@ -68,6 +68,8 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys_total";
+/// Gauge: the part of its `maxmemory` that a Redis server uses, from 0 to 1, by `server`. A server without a bound has none.
+pub const REDIS_MEMORY: &str = "rate_limiter_redis_memory_used_ratio";
 /// Gauge: keys and settled receipts in all memory stores of the process.
 ///
 /// A store updates it at most once a second, while it is hit, and
@@ -147,6 +149,7 @@ pub fn describe() {
     );
     describe_gauge!(SERVER_INFO, "Always 1, with the version of Redis.");
     describe_counter!(EVICTED, "Keys that the Redis server evicted.");
+    describe_gauge!(REDIS_MEMORY, "The used part of the maxmemory of Redis.");
     describe_gauge!(MEMORY_KEYS, "Keys in the memory stores.");
     describe_gauge!(MEMORY_BYTES, Unit::Bytes, "Estimated bytes of those keys.");
     describe_counter!(
@@ -333,8 +336,8 @@ mod of_redis {
     use metrics::gauge;
 
     use super::{
-        AMBIGUOUS, CONNECTS, Duration, EVICTED, ROUND_TRIP_SECONDS, SERVER_INFO, SLOW_CALLS,
-        STORE_UP, TASK_RESTARTS, counter, histogram,
+        AMBIGUOUS, CONNECTS, Duration, EVICTED, REDIS_MEMORY, ROUND_TRIP_SECONDS, SERVER_INFO,
+        SLOW_CALLS, STORE_UP, TASK_RESTARTS, counter, histogram,
     };
 
     /// Sets whether a server decides.
@@ -384,6 +387,12 @@ mod of_redis {
     /// Sets the evictions that a server reports since its start.
     pub(crate) fn evicted(server: &str, keys: u64) {
         counter!(EVICTED, "server" => server.to_owned()).absolute(keys);
+    }
+
+    /// Sets the part of its memory that a server uses.
+    pub(crate) fn redis_memory(server: &str, percent: u64) {
+        let percent = u32::try_from(percent).unwrap_or(u32::MAX);
+        gauge!(REDIS_MEMORY, "server" => server.to_owned()).set(f64::from(percent) / 100.0);
     }
 
     /// Counts a restart of a background task.

@@ -45,11 +45,6 @@ impl Level {
         self.spent != u64::MAX || self.earlier != u64::MAX
     }
 
-    /// Whether the decision has the level.
-    pub(crate) const fn is_known(self) -> bool {
-        self.spent != u64::MAX
-    }
-
     /// A level whose second number is 0.
     pub(crate) const fn new(spent: u64) -> Level {
         Level { spent, earlier: 0 }

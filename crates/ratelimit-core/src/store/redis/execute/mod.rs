@@ -23,8 +23,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Semaphore;
-
 use crate::store::redis::{
     batch::{
         BatchOutcome, PendingHit,
