@@ -129,10 +129,8 @@ impl HotKeys {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let block = Hit {
-            deadline: None,
-            ..hit.cost(size.units).overdraft(Overdraft::Refused)
-        };
+        let mut block = hit.cost(size.units).overdraft(Overdraft::Refused);
+        block.deadline = None;
         if let Some(key) = self.insert(hash, block) {
             let task = RefillTask {
                 limiter: Arc::downgrade(&limiter.shared),
