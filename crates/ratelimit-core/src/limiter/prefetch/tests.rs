@@ -591,7 +591,7 @@ async fn a_block_never_uses_the_headroom_and_beyond_the_limit_every_hit_is_sent(
     for _ in 0..1_500 {
         let decision = fleet.hit(&limiter, 1_000).await;
         passed += u64::from(decision.is_allowed());
-        assert!(!(decision.is_prefetched && decision.is_over));
+        assert!(!decision.is_prefetched || (passed <= 1_000 && !decision.is_over));
     }
     assert_eq!(passed, 1_100);
 }
