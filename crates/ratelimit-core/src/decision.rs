@@ -3,14 +3,10 @@
 mod fast_charge;
 mod level;
 mod per_limit;
-#[cfg(feature = "tokio")]
-mod prefetched;
 mod waits;
 
 use std::time::Duration;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::prefetched::{GrantNumbers, PrefetchedCharge};
 pub(crate) use self::{
     fast_charge::FastCharge,
     level::{Level, RefundMark},

@@ -203,14 +203,6 @@ impl Limit {
         })
     }
 
-    /// The state at `now` as a script returns it, and whether it was too far ahead of the clock.
-    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> (WireState, bool) {
-        with_step!(self, step => {
-            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
-            (step.encode_wire(snapshot), clock_was_repaired(step, snapshot))
-        })
-    }
-
     /// Whether the demand can ever fit; the state does not matter. A hit for which it cannot is
     /// `Impossible`.
     pub(crate) fn can_ever_fit(&self, demand: Demand) -> bool {

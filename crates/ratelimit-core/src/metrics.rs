@@ -86,15 +86,14 @@ pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
 ///
 /// `crowded_out` and `exhausted` mean that limits do not hold for some keys: raise the capacity.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
-/// Counter: hits that were decided from prefetched units, or denied because there are none, by `policy`.
+/// Counter: hits that were paid by prefetched units, by `policy`.
 /// [`REQUESTS`] counts them too.
 pub const PREFETCH_HITS: &str = "rate_limiter_prefetch_hits_total";
-/// Counter: calls that prefetch units, by `policy` and `given`: `all`, `part` or `none` of the units that were wanted.
+/// Counter: calls that prefetch a block of units, by `policy` and `given`: `all` of it or `none`.
 pub const PREFETCH_CALLS: &str = "rate_limiter_prefetch_calls_total";
-/// Counter: prefetched units that the limit gave back before they were spent, by `policy`.
+/// Counter: prefetched units that expired unspent and were returned to the store, by `policy`.
 pub const PREFETCH_VOID: &str = "rate_limiter_prefetch_void_total";
-/// Counter: prefetched units that were dropped because of a reset, or because the store knew less than it must, by
-/// `policy`.
+/// Counter: prefetched units that were dropped because their budget was reset, by `policy`.
 pub const PREFETCH_DROPPED: &str = "rate_limiter_prefetch_dropped_total";
 /// Gauge: prefetched units on hand, by `policy`.
 pub const PREFETCH_UNITS: &str = "rate_limiter_prefetch_units";
@@ -159,7 +158,7 @@ pub fn describe() {
     );
     describe_counter!(PREFETCH_HITS, "Checks decided from prefetched units.");
     describe_counter!(PREFETCH_CALLS, "Calls that prefetch units.");
-    describe_counter!(PREFETCH_VOID, "Prefetched units that lapsed unspent.");
+    describe_counter!(PREFETCH_VOID, "Prefetched units that expired unspent.");
     describe_counter!(PREFETCH_DROPPED, "Prefetched units that were dropped.");
     describe_gauge!(PREFETCH_UNITS, "Prefetched units on hand.");
     describe_counter!(TASK_RESTARTS, "Background tasks that were restarted.");

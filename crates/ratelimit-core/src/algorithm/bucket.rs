@@ -233,10 +233,6 @@ impl Step for Bucket {
         })
     }
 
-    fn encode_wire(&self, snapshot: BucketSnapshot) -> WireState {
-        [snapshot.at, snapshot.debt, snapshot.refunded, 0]
-    }
-
     fn with_charge(&self, snapshot: BucketSnapshot, units: u64) -> BucketSnapshot {
         BucketSnapshot {
             debt: self.debt_after(snapshot, units),

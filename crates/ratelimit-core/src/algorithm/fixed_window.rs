@@ -174,10 +174,6 @@ impl Step for FixedWindow {
         })
     }
 
-    fn encode_wire(&self, snapshot: WindowSnapshot) -> WireState {
-        [snapshot.at, snapshot.count, 0, 0]
-    }
-
     fn with_charge(&self, snapshot: WindowSnapshot, units: u64) -> WindowSnapshot {
         WindowSnapshot {
             count: snapshot.count + units,

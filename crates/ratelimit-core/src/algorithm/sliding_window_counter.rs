@@ -234,10 +234,6 @@ impl Step for SlidingWindowCounter {
         })
     }
 
-    fn encode_wire(&self, snapshot: CounterSnapshot) -> WireState {
-        [snapshot.at, snapshot.prev, snapshot.cur, 0]
-    }
-
     fn with_charge(&self, snapshot: CounterSnapshot, units: u64) -> CounterSnapshot {
         CounterSnapshot {
             cur: snapshot.cur + units,

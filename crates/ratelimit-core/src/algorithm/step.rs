@@ -171,12 +171,6 @@ pub(crate) trait Step {
         None
     }
 
-    /// The numbers of a snapshot as a script returns them, the inverse of `decode_wire`; zeros where an algorithm is
-    /// never prefetched.
-    fn encode_wire(&self, _snapshot: Self::Snapshot) -> WireState {
-        [0; 4]
-    }
-
     /// Whether `advance` moved a stored time that was too far ahead back to the present. A denied
     /// hit stores this repair.
     fn clock_was_repaired(snapshot: Self::Snapshot) -> bool;

@@ -11,8 +11,6 @@ use std::{
 use crate::limiter::{
     Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup, unchecked::InFlight,
 };
-#[cfg(feature = "tokio")]
-use crate::{decision::PrefetchedCharge, limiter::prefetch::Prefetch};
 use crate::{
     decision::{Decision, FastCharge},
     metrics,
@@ -33,9 +31,6 @@ pub struct Check(CheckState);
 enum CheckState {
     /// Decided by the fast path of the memory store.
     FastVerdict(Option<FastVerdict>),
-    /// Paid with prefetched units under a single limit.
-    #[cfg(feature = "tokio")]
-    Prefetched(Option<PrefetchedCharge>),
     /// Decided by the general path, or the deny cache.
     Decided(Option<Verdict>),
     /// Decided by the failure mode.
@@ -158,23 +153,9 @@ impl Check {
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         #[cfg(feature = "tokio")]
-        let unpaid = if hit.policy.prefetch().is_some() {
-            let mut decision = None;
-            match Prefetch::check(limiter, &hit, &mut decision) {
-                Ok(mut charge) => {
-                    charge.is_enforced = Check::count_allowed(&hit, started);
-                    return Check(CheckState::Prefetched(Some(charge)));
-                }
-                Err(unpaid) => match decision {
-                    Some(decision) => {
-                        return Check::finish_in_memory(limiter, &hit, decision, started);
-                    }
-                    None => unpaid,
-                },
-            }
-        } else {
-            None
-        };
+        if let Some(decision) = limiter.shared.hot_keys.try_spend(&hit) {
+            return Check::finish_in_memory(limiter, &hit, decision, started);
+        }
         let deny_cache = &limiter.shared.deny_cache;
         let lookup = deny_cache.start_lookup(hit);
         if let Some(denied) = lookup.and_then(|lookup| deny_cache.lookup(hit, lookup)) {
@@ -182,20 +163,15 @@ impl Check {
             return Check::finish(limiter, hit, Ok(denied), started);
         }
         match limiter.send(hit).try_ready() {
-            Ok(decision) => {
+            Ok(mut decision) => {
                 deny_cache.record(hit, None, &decision);
-                if let Ok(decision) = &decision {
-                    limiter.record_reply(&hit, decision, Instant::now());
+                if let Ok(decision) = &mut decision {
+                    limiter.take_reply(&hit, decision, Instant::now());
                 }
                 Check::finish(limiter, hit, decision, started)
             }
             Err(decision) => {
                 deny_cache.enable();
-                #[cfg(feature = "tokio")]
-                let decision = match unpaid {
-                    Some(unpaid) => unpaid.complete(decision),
-                    None => decision,
-                };
                 Check(CheckState::Pending(Box::new(PendingCheck {
                     decision,
                     started: Instant::now(),
@@ -235,11 +211,6 @@ impl Check {
         match &mut self.0 {
             CheckState::FastVerdict(verdict) => verdict.take().map(FastVerdict::verdict),
             CheckState::Decided(verdict) | CheckState::Unchecked(verdict) => verdict.take(),
-            #[cfg(feature = "tokio")]
-            CheckState::Prefetched(charge) => {
-                let paid = charge.take();
-                paid.map(|charge| Verdict::Checked(charge.decision()))
-            }
             CheckState::Pending(_) => None,
         }
     }
@@ -262,20 +233,24 @@ impl Future for Check {
                 ready!(poll_cooperate(cx));
                 Poll::Ready(verdict.take().expect("polled after completion"))
             }
-            #[cfg(feature = "tokio")]
-            CheckState::Prefetched(charge) => {
-                let charge = charge.take().expect("polled after completion");
-                Poll::Ready(Verdict::Checked(charge.decision()))
-            }
             CheckState::Pending(pending) => pending.poll(cx),
         }
+    }
+}
+
+impl Limiter {
+    /// Takes up what the store replied to a hit: for local decisions, and for hits that are paid from memory.
+    fn take_reply(&self, hit: &Hit<'_>, decision: &mut Decision, received: Instant) {
+        self.record_reply(hit, decision, received);
+        #[cfg(feature = "tokio")]
+        self.shared.hot_keys.replied(self, hit, decision);
     }
 }
 
 impl PendingCheck {
     /// Takes up the answer: deny cache, local budgets, failure mode, metrics.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
-        let decision = ready!(Pin::new(&mut self.decision).poll(cx));
+        let mut decision = ready!(Pin::new(&mut self.decision).poll(cx));
         let received = Instant::now();
         let (hit, limiter) = (self.hit.as_hit(), &self.limiter);
         record_span(hit, received - self.started);
@@ -283,8 +258,8 @@ impl PendingCheck {
             .shared
             .deny_cache
             .record(hit, self.lookup, &decision);
-        if let Ok(decision) = &decision {
-            limiter.record_reply(&hit, decision, received);
+        if let Ok(decision) = &mut decision {
+            limiter.take_reply(&hit, decision, received);
         }
         self.in_flight = None;
         Poll::Ready(limiter.verdict(hit, decision))

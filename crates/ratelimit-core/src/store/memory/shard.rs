@@ -27,7 +27,7 @@ use crate::store::memory::{
     interner::Interner,
 };
 use crate::{
-    algorithm::{Effect, Fit, WireState},
+    algorithm::{Effect, Fit},
     budget::{AdjustmentRequest, AdjustmentResult, Budget},
     decision::{Decision, FastCharge, LimitDecision},
     policy::{EffectiveLimit, HitParams, LimitGroup},
@@ -196,19 +196,6 @@ impl Shard {
         match self.find(id) {
             Some(index) => self.entries[index].budget.fit(id.group, now, params),
             None => Budget::default().fit(id.group, now, params),
-        }
-    }
-
-    /// Reports the state of each limit of a key at `now`. Writes nothing.
-    pub(super) fn wire_states(
-        &self,
-        id: EntryId<'_>,
-        now: Timestamp,
-        each: impl FnMut(&EffectiveLimit, (WireState, bool)),
-    ) {
-        match self.find(id) {
-            Some(index) => self.entries[index].budget.wire_states(id.group, now, each),
-            None => Budget::default().wire_states(id.group, now, each),
         }
     }
 

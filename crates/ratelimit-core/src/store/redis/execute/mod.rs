@@ -14,7 +14,6 @@
 mod bulkhead;
 mod cross_slot;
 mod joint;
-mod prefetch;
 mod settle;
 mod undoable;
 
