@@ -11,6 +11,8 @@ mod waits;
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 pub use self::settle::Adjustment;
 pub(crate) use self::{
     local::LimitUnits,
@@ -18,9 +20,9 @@ pub(crate) use self::{
     waits::{cap_waits, remaining_ttl},
 };
 use crate::budget::states::{States, Tail};
-use crate::policy::{EffectiveLimit, HitMode, HitParams, LimitGroup};
+use crate::policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, MAX_LIMITS};
 use crate::{
-    algorithm::{Demand, Effect, Fit, State},
+    algorithm::{Demand, Effect, Fit, State, StepResult},
     decision::{Decision, FastCharge, LimitDecision},
     time::{Timestamp, micros},
 };
@@ -211,41 +213,34 @@ impl Budget {
     ) -> bool {
         let before = self.expires;
         let slots = self.states.as_mut_slice();
-        let writes = |(effective, slot): (&EffectiveLimit, &Option<State>)| {
-            effective.limit.stores_denial(slot.as_ref(), now)
-        };
-        let (rewritten, charged) = match effect {
-            Effect::Charge => (true, params.cost),
-            Effect::Deny => (group.limits.iter().zip(&*slots).any(writes), 0),
-            Effect::None => (false, 0),
-        };
+        let limits = group.limits.iter();
+        let steps: SmallVec<[StepResult; MAX_LIMITS]> = limits
+            .zip(slots)
+            .map(|(effective, slot)| {
+                let demand = effective.demand(params);
+                effective.limit.step(slot, now, demand, |_| effect)
+            })
+            .collect();
+        let stored = steps.iter().any(|step| step.stored);
         // A hit that writes nothing leaves the old expiry, which then bounds its waits.
-        let left = if rewritten {
+        let left = if stored {
             Duration::MAX
         } else {
-            remaining_ttl(self.expires, now)
+            remaining_ttl(before, now)
         };
-        let mut ttl = Duration::ZERO;
-        let mut keeps_expiry = false;
-        for (effective, slot) in group.limits.iter().zip(slots) {
-            let stepped = effective
-                .limit
-                .step(slot, now, effective.demand(params), |_| effect);
-            ttl = ttl.max(stepped.ttl);
-            keeps_expiry |= stepped.keeps_expiry;
-            each(
-                effective,
-                effective.report(cap_waits(stepped.decision, left), charged),
-            );
+        for (effective, step) in group.limits.iter().zip(&steps) {
+            let decision = cap_waits(step.decision, left);
+            each(effective, effective.report(decision, step.charged));
         }
-        if rewritten {
-            self.expires = expiry(before, now, micros(ttl));
-            if keeps_expiry {
+        if stored {
+            let ttl = steps.iter().map(|step| step.ttl).max();
+            self.expires = expiry(before, now, micros(ttl.unwrap_or_default()));
+            if steps.iter().any(|step| step.keeps_expiry) {
                 self.expires = self.expires.max(before);
             }
             self.keep_rest(group.limits.len(), before, now);
         }
-        rewritten
+        stored
     }
 
     /// Keeps the states behind the `own` ones just written (another version or tier of the policy), and the reset.

@@ -85,9 +85,9 @@ impl Limit {
             ..Demand::PEEK
         };
         with_step!(self, step => {
-            let snapshot = step.decode_wire(state).map(|snapshot| step.with_charge(snapshot, charged));
+            let snapshot = step.decode(state).map(|snapshot| step.charge(snapshot, charged));
             let snapshot = snapshot.filter(|snapshot| {
-                step.can_ever_fit(demand) && !step.fits(*snapshot, demand)
+                cost <= step.limit() && !step.fits(*snapshot, demand)
             });
             snapshot.map_or(Duration::ZERO, |snapshot| step.retry_after(snapshot, demand, now))
         })

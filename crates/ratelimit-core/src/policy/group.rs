@@ -152,10 +152,16 @@ impl EffectiveLimit {
 
     /// The demand of a hit. Without overdraft the headroom is reserved, so that the hit is compared
     /// with the plain limit although the state is counted against the ceiling.
+    ///
+    /// A limit that counts no units has the same demand for every cost above 0.
     #[inline]
     pub(crate) fn demand(&self, params: HitParams) -> Demand {
         Demand {
-            cost: params.cost,
+            cost: if self.limit.counts_units() {
+                params.cost
+            } else {
+                params.cost.min(1)
+            },
             reserve: match params.overdraft {
                 Overdraft::Allowed => 0,
                 Overdraft::Refused => self.extra,
