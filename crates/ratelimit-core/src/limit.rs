@@ -10,13 +10,14 @@ mod units;
 use std::{fmt, time::Duration};
 
 pub use self::{parse::ParseLimitError, prefetch::NotPrefetchable};
+#[cfg(feature = "redis")]
+use crate::decision::{LimitDecision, RefundMark};
 use crate::{
     algorithm::{
         self, Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
         PenaltyBox, Period, Refund, SlidingWindowCounter, SlidingWindowLog, State, Step,
         StepResult, TokenBucket, WireState, step_limit,
     },
-    decision::LimitDecision,
     time::Timestamp,
 };
 
@@ -93,6 +94,7 @@ macro_rules! with_step {
         }
     };
 }
+#[cfg(feature = "tokio")]
 use with_step;
 
 impl Limit {
@@ -227,11 +229,7 @@ impl Limit {
         demand: Demand,
         spend: impl FnOnce(Fit) -> Effect,
     ) -> StepResult {
-        let stepped = with_step!(self, step => step_limit(step, state, now, demand, spend));
-        StepResult {
-            decision: self.named(stepped.decision),
-            ..stepped
-        }
+        with_step!(self, step => step_limit(step, state, now, demand, spend))
     }
 
     /// Gives back part of an earlier charge. Returns whether the state changed.
@@ -307,8 +305,8 @@ impl Limit {
         })
     }
 
-    /// Builds the decision from the numbers of a script's reply; `None` if the numbers cannot be
-    /// true.
+    /// Builds the decision and the mark of the charge from the numbers of a script's reply; `None` if
+    /// the numbers cannot be true.
     ///
     /// - `words` are the numbers of this limit before the hit.
     /// - `before` are the units that earlier hits of the same batch were charged.
@@ -322,8 +320,8 @@ impl Limit {
         now: Timestamp,
         demand: Demand,
         charged: u64,
-    ) -> Option<LimitDecision> {
-        let decision = with_step!(self, step => {
+    ) -> Option<(LimitDecision, RefundMark)> {
+        let (decision, mark) = with_step!(self, step => {
             let snapshot = match before {
                 0 => step.decode(words)?,
                 _ => step.charge(step.decode(words)?, before),
@@ -333,16 +331,15 @@ impl Limit {
             if charged > 0 && fit != Fit::Now {
                 return None;
             }
-            algorithm::report(step, snapshot, fit, demand, charged, now)
+            let (after, mark) = if charged > 0 {
+                let after = step.charge(snapshot, charged);
+                (after, step.mark(after, now))
+            } else {
+                (snapshot, RefundMark::NONE)
+            };
+            (algorithm::report(step, snapshot, after, fit, demand, now), mark)
         });
-        Some(self.named(decision))
-    }
-
-    /// A penalty box gives the numbers of a decision only when it denies.
-    #[inline]
-    const fn named(&self, mut decision: LimitDecision) -> LimitDecision {
-        decision.is_silent = matches!(self, Limit::PenaltyBox(_));
-        decision
+        Some((decision, mark))
     }
 
     /// The same limit with a capacity that is higher by `extra` units: the ceiling of a soft or

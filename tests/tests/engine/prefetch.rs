@@ -79,9 +79,9 @@ async fn compare_step(
         grants.push(grant.unwrap_or_else(|error| panic!("{}: {error:?}: {hit:?}", subject.name)));
     }
     assert_eq!(grants[0], grants[1], "{hit:?} {request:?}");
-    let (speaker, overall, limits) = told(grants[0].decision());
-    let words = (expected.speaker, expected.overall, expected.limits.clone());
-    assert_eq!((speaker, overall, limits), words, "{hit:?}");
+    let (binding, overall, limits) = told(grants[0].decision());
+    let words = (expected.binding, expected.overall, expected.limits.clone());
+    assert_eq!((binding, overall, limits), words, "{hit:?}");
 
     let units = grants[0].units();
     if units > 0 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::algorithm::State;
 use crate::{
-    decision::{Level, LimitDecision, Outcome, RefundMark},
+    decision::{LimitDecision, Outcome, RefundMark},
     time::Timestamp,
 };
 
@@ -176,6 +176,7 @@ pub(crate) trait Step {
 
     /// The snapshot that the numbers of a script mean, or `None` if they cannot be a state of this
     /// limit. A reply with such numbers is an error of that call.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "for scripts only"))]
     fn decode(&self, words: WireState) -> Option<Self::Snapshot>;
 }
 
@@ -183,6 +184,8 @@ pub(crate) trait Step {
 pub(crate) struct StepResult {
     /// The decision of this limit alone, with the state after the hit.
     pub(crate) decision: LimitDecision,
+    /// The mark of the charge.
+    pub(crate) mark: RefundMark,
     /// How long the state can still influence an answer; the expiry of the budget is the longest of
     /// its limits.
     pub(crate) ttl: Duration,
@@ -245,25 +248,27 @@ pub(crate) fn step_limit<S: Step>(
         }
         Effect::None => (0, false),
     };
+    let mark = limit.mark(after, now);
     StepResult {
-        decision: report(limit, before, fits, demand, charged, now),
+        decision: report(limit, before, after, fits, demand, now),
+        mark: if charged > 0 { mark } else { RefundMark::NONE },
         ttl: limit.ttl(after, now),
         charged,
         stored,
-        keeps_expiry: limit.mark(after, now).refunded > 0,
+        keeps_expiry: mark.refunded > 0,
     }
 }
 
-/// The decision of a limit, from the snapshot before the hit and the units that it was charged.
+/// The decision of a limit, from the snapshots before and after the hit.
 ///
 /// It is inlined into each caller: passing the decision on in memory takes longer than computing it.
 #[inline(always)]
 pub(crate) fn report<S: Step>(
     limit: &S,
     before: S::Snapshot,
+    after: S::Snapshot,
     fit: Fit,
     demand: Demand,
-    charged: u64,
     now: Timestamp,
 ) -> LimitDecision {
     let outcome = match fit {
@@ -275,20 +280,9 @@ pub(crate) fn report<S: Step>(
         },
         Fit::Never => Outcome::Impossible,
     };
-    let (after, mark) = if charged > 0 {
-        let after = limit.charge(before, charged);
-        (after, limit.mark(after, now))
-    } else {
-        (before, RefundMark::NONE)
-    };
     LimitDecision {
         remaining: limit.remaining(after),
         reset_after: limit.reset_after(after, now),
-        level: Level {
-            spent: mark.debt,
-            earlier: mark.refunded,
-        },
-        is_refundable: mark.debt > 0,
         ..LimitDecision::new(outcome, limit.limit())
     }
 }

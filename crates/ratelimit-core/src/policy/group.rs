@@ -171,9 +171,10 @@ impl EffectiveLimit {
     }
 
     /// Turns the numbers of the ceiling into those of the plain limit, and marks a hit that used
-    /// the headroom.
+    /// the headroom. A penalty box is reported only when it denies.
     #[inline]
     pub(crate) fn report(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
+        decision.is_silent = matches!(self.limit, Limit::PenaltyBox(_));
         // `remaining` counts up to the ceiling here: below the headroom means beyond the plain
         // limit.
         decision.is_over = charged > 0 && decision.remaining < self.extra;

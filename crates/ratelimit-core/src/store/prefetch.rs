@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::WireState,
-    decision::Decision,
+    decision::{Charged, Decision},
     limit::Limit,
     policy::EffectiveLimit,
     time::{MAX_EXACT, Timestamp, micros},
@@ -121,7 +121,7 @@ impl PrefetchRequest {
 /// The limiter spends the units later, each until the limit would have given it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefetchGrant {
-    decision: Decision,
+    charged: Charged,
     units: u64,
     states: LimitStates,
 }
@@ -131,9 +131,9 @@ pub(crate) type LimitStates = SmallVec<[WireState; 1]>;
 
 impl PrefetchGrant {
     /// The answer to a hit with `units` for later. `states` are those of the limits after both.
-    pub(crate) const fn new(decision: Decision, units: u64, states: LimitStates) -> PrefetchGrant {
+    pub(crate) const fn new(charged: Charged, units: u64, states: LimitStates) -> PrefetchGrant {
         PrefetchGrant {
-            decision,
+            charged,
             units,
             states,
         }
@@ -141,7 +141,13 @@ impl PrefetchGrant {
 
     /// The decision of the hit, as if nothing had been prefetched.
     pub const fn decision(&self) -> &Decision {
-        &self.decision
+        &self.charged.decision
+    }
+
+    /// The answer to the hit, with the marks of its charge.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn charged(&self) -> &Charged {
+        &self.charged
     }
 
     /// The units that were charged beyond the hit; 0 when the hit was denied.

@@ -14,8 +14,8 @@ use std::{
 use ratelimit_core::{
     Clock, Decision, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
     store::{
-        Adjustment, Hit, PrefetchGrant, PrefetchRequest, Receipt, Settlement, Store, StoreError,
-        StoreFuture,
+        Adjustment, Charged, Hit, PrefetchGrant, PrefetchRequest, Receipt, Settlement, Store,
+        StoreError, StoreFuture,
     },
 };
 use tokio::sync::oneshot;
@@ -204,7 +204,7 @@ impl FarStore {
 }
 
 impl Store for FarStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.hits.fetch_add(1, Ordering::Relaxed);
         StoreFuture::pending(self.memory.hit(hit))
     }

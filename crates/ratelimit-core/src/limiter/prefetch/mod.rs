@@ -32,7 +32,7 @@ use crate::limiter::{
     },
 };
 use crate::{
-    decision::{Decision, Outcome, PrefetchedCharge},
+    decision::{Charged, Outcome},
     limit::Limit,
     policy::Policy,
     store::{Hit, OwnedHit, Store, StoreError, StoreFuture},
@@ -75,26 +75,25 @@ impl Prefetch {
         }
     }
 
-    /// Decides a hit from memory, or says how its answer by the store is used.
-    ///
-    /// A denial, or a decision about several limits, is written to `decision` instead.
-    #[inline(always)]
+    /// Decides a hit from memory, or says how its answer by the store is used. A memory store prefetches nothing.
     pub(super) fn check(
         limiter: &Limiter,
         hit: &Hit<'_>,
-        decision: &mut Option<Decision>,
-    ) -> Result<PrefetchedCharge, Option<Box<UnpaidHit>>> {
+    ) -> Result<Charged, Option<Box<UnpaidHit>>> {
+        if limiter.shared.memory.is_some() {
+            limiter.warn_prefetch_in_memory(hit.policy);
+            return Err(None);
+        }
         let prefetch = &limiter.shared.prefetch;
         let hash = prefetch.table.hash(hit);
         let answer = prefetch.table.with(hash, hit, |entry| {
-            let answer = prefetch.check_hot(entry, hit, decision);
-            answer.map_err(|needs_store| needs_store.then(|| Arc::clone(entry)))
+            prefetch
+                .check_hot(entry, hit)
+                .ok_or_else(|| Arc::clone(entry))
         });
         match answer {
-            Some(Ok(charge)) => Ok(charge),
-            Some(Err(unpaid)) => {
-                Err(unpaid.map(|entry| Box::new(UnpaidHit::new(limiter, hit, entry))))
-            }
+            Some(Ok(charged)) => Ok(charged),
+            Some(Err(entry)) => Err(Some(Box::new(UnpaidHit::new(limiter, hit, entry)))),
             None => {
                 Prefetch::count_cold(limiter, hash, hit);
                 Err(None)
@@ -102,34 +101,23 @@ impl Prefetch {
         }
     }
 
-    /// Decides a hit on a hot key from memory. Returns whether the store has to decide; if not, `decision` is written.
-    #[inline(always)]
-    fn check_hot(
-        &self,
-        entry: &HotEntry,
-        hit: &Hit<'_>,
-        decision: &mut Option<Decision>,
-    ) -> Result<PrefetchedCharge, bool> {
+    /// Decides a hit on a hot key from memory; `None` if the store has to decide.
+    fn check_hot(&self, entry: &HotEntry, hit: &Hit<'_>) -> Option<Charged> {
         if hit.is_read_only() {
-            return Err(true);
+            return None;
         }
         let now = self.clock.now();
         let (answer, wakes) = lock(&entry.key).check(hit.policy, hit.cost, now);
         if wakes {
             entry.wake.notify_one();
         }
-        match answer {
-            HotAnswer::Ask => Err(true),
-            HotAnswer::Paid(charge) => {
-                entry.metrics.count_hit();
-                Ok(charge)
-            }
-            HotAnswer::Decided(decided) => {
-                entry.metrics.count_hit();
-                *decision = Some(decided);
-                Err(false)
-            }
-        }
+        let charged = match answer {
+            HotAnswer::Ask => return None,
+            HotAnswer::Paid(charge) => charge.charged(),
+            HotAnswer::Decided(charged) => charged,
+        };
+        entry.metrics.count_hit();
+        Some(charged)
     }
 
     /// Counts a hit on a key that is not hot, and starts to keep the key when four units were wanted within a hold.
@@ -244,33 +232,33 @@ impl UnpaidHit {
     /// - A peek reports the units on hand beside those of the store.
     /// - A denied hit whose cost the units on hand pay in part asks the store for the rest.
     /// - Another denial makes the key scarce.
-    pub(super) fn complete(self, decision: StoreFuture<Decision>) -> StoreFuture<Decision> {
+    pub(super) fn complete(self, answer: StoreFuture<Charged>) -> StoreFuture<Charged> {
         StoreFuture::pending(async move {
-            let decision = decision.await?;
-            self.add(decision).await
+            let answer = answer.await?;
+            self.add(answer).await
         })
     }
 
     /// Pays a hit that the store denied from units on hand and from the store together.
-    async fn add(self, decision: Decision) -> Result<Decision, StoreError> {
+    async fn add(self, charged: Charged) -> Result<Charged, StoreError> {
         let hit = self.hit.as_hit();
         let now = self.prefetch.clock.now();
-        let Outcome::Denied { retry_after } = decision.outcome else {
+        let Outcome::Denied { retry_after } = charged.decision.outcome else {
             if hit.is_read_only() {
                 let units = lock(&self.entry.key).usable_at(now);
-                return Ok(decision.with_units_on_hand(units));
+                return Ok(charged.map(|decision| decision.with_units_on_hand(units)));
             }
-            return Ok(decision);
+            return Ok(charged);
         };
         if hit.is_read_only() {
-            return Ok(decision);
+            return Ok(charged);
         }
         let (aside, units) = {
             let mut key = lock(&self.entry.key);
             key.record_denial(hit.policy, hit.cost, retry_after, now);
             let units = key.usable_at(now);
             if units == 0 || units >= hit.cost {
-                return Ok(decision);
+                return Ok(charged);
             }
             (key.set_aside(), units)
         };
@@ -278,12 +266,12 @@ impl UnpaidHit {
         // is lost then.
         let rest = self.store.hit(hit.cost(hit.cost - units)).await;
         let now = self.prefetch.clock.now();
-        let rest = rest.ok().filter(Decision::is_allowed);
+        let rest = rest.ok().filter(|charged| charged.is_allowed());
         let unpaid = if rest.is_some() { units } else { 0 };
         let is_paid = lock(&self.entry.key).put_back(aside, unpaid, now);
         let limits = hit.policy.limits().iter().map(Limit::is_window);
         let paid = rest.filter(|_| is_paid);
-        Ok(paid.map_or(decision, |paid| paid.refundable_in_windows(limits)))
+        Ok(paid.map_or(charged, |paid| paid.refundable_in_windows(limits)))
     }
 }
 

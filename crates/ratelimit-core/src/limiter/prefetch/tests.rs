@@ -48,12 +48,13 @@ impl FarStore {
         let Ok(Ok(unit)) = self.store.hit(hit.cost(1).dry_run()).try_ready() else {
             panic!("a memory store decides at once");
         };
+        let unit = unit.decision;
         *lock(&self.last_wait) = (unit.now, unit.retry_after().unwrap_or_default());
     }
 }
 
 impl Store for FarStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.hits.fetch_add(1, Ordering::SeqCst);
         if self.is_down.load(Ordering::SeqCst) {
             return StoreFuture::ready(Err(StoreError::TimedOut));
@@ -155,7 +156,7 @@ impl Fleet {
     }
 
     /// A hit, after which keepers may run and `micros` pass.
-    async fn hit(&self, limiter: &Limiter, micros: u64) -> Decision {
+    async fn hit(&self, limiter: &Limiter, micros: u64) -> crate::Decision {
         let verdict = limiter.check(&self.policy, &self.key).await;
         self.pass_time(micros).await;
         match verdict {
@@ -181,14 +182,19 @@ impl Fleet {
     async fn left_in_store(&self) -> u64 {
         let hit = Hit::new(&self.policy, &self.key).cost(0);
         let peek = self.store.store.hit(hit).await.unwrap();
-        peek.limits().map(|limit| limit.remaining).min().unwrap()
+        peek.decision
+            .limits()
+            .map(|limit| limit.remaining)
+            .min()
+            .unwrap()
     }
 
     /// Whether the store has less than 5 % of a limit left.
     async fn is_low_in_store(&self) -> bool {
         let hit = Hit::new(&self.policy, &self.key).cost(0);
         let peek = self.store.store.hit(hit).await.unwrap();
-        peek.limits()
+        peek.decision
+            .limits()
             .any(|limit| 20 * limit.remaining < limit.limit)
     }
 

@@ -2,13 +2,12 @@
 
 use smallvec::SmallVec;
 
-use crate::store::memory::{MemoryStore, entry::EntryId, multi_key::LockedShards, shard::HitKeys};
+use crate::store::memory::{MemoryStore, locked::decide};
 use crate::{
-    algorithm::{Effect, Fit},
-    budget::apply,
-    decision::{Decision, LimitDecision},
+    algorithm::Effect,
+    decision::{Charged, ChargedLimits},
     limit::Limit,
-    policy::{HitMode, HitParams, MAX_LIMITS, Overdraft},
+    policy::{HitMode, Overdraft},
     store::{
         contract::StoreError,
         hit::Hit,
@@ -38,64 +37,52 @@ impl MemoryStore {
             return Err(StoreError::refused(CannotPrefetch));
         }
         let (all, now, params) = (&*self.shared, self.now(), hit.params());
-        let groups = hit.policy.groups().iter();
-        let keys: SmallVec<[EntryId<'_>; MAX_LIMITS]> = groups
-            .map(|group| all.entry_id(group, hit.key_for(group)))
-            .collect();
-        let mut locked = LockedShards::new(all, &keys);
-        let fits = keys.iter().map(|id| {
-            let shard = locked.shard(all.shard_index(id.hash));
-            shard.fit(*id, params, now)
-        });
-        let effect = apply(fits.max().unwrap_or(Fit::Now), params);
-        let charged = if effect == Effect::Charge {
-            params.cost
-        } else {
-            0
-        };
-
-        // The states before the hit, and what each limit gives of the rest behind it.
-        let mut states: LimitStates = SmallVec::from_elem([0; 4], hit.policy.limits().len());
-        let mut grants: SmallVec<[LimitGrant; MAX_LIMITS]> = SmallVec::new();
-        let mut is_repaired = false;
-        for id in &keys {
-            let shard = locked.shard(all.shard_index(id.hash));
-            shard.wire_states(*id, now, |effective, (state, was_ahead)| {
-                is_repaired |= was_ahead;
-                let limit_share = LimitShare::new(effective, &request);
-                states[effective.index] = state;
-                grants.push(limit_share.grant(&effective.limit, state, charged, now, &request));
-            });
-        }
-        let may_take = !is_repaired
-            && hit.mode == HitMode::Charge
-            && (effect == Effect::Charge || params.cost == 0);
-        let units = if may_take {
-            LimitGrant::combine(grants.into_iter())
-        } else {
-            0
-        };
-
-        let mut steps: SmallVec<[Option<LimitDecision>; MAX_LIMITS]> = SmallVec::new();
-        steps.resize(hit.policy.limits().len(), None);
-        let own = HitKeys { keys: &keys, now };
-        let further = HitParams {
-            cost: units,
-            overdraft: Overdraft::Refused,
-            ..params
-        };
-        for id in &keys {
-            let shard = locked.shard(all.shard_index(id.hash));
-            shard.apply(*id, own, params, effect, |effective, step| {
-                steps[effective.index] = Some(step);
-            });
-            if units > 0 {
-                shard.apply(*id, own, further, Effect::Charge, |_, _| {});
+        let keys = all.keys_of(hit);
+        let is_charged = |charged: &Charged| charged.is_allowed() && params.cost > 0;
+        Ok(all.with_budgets(&keys, now, |budgets| {
+            // The states before the hit.
+            let mut states: LimitStates = SmallVec::from_elem([0; 4], hit.policy.limits().len());
+            let mut is_repaired = false;
+            for own in &*budgets {
+                let group = own.id.group;
+                own.budget
+                    .wire_states(group, now, |effective, (state, was_ahead)| {
+                        is_repaired |= was_ahead;
+                        states[effective.index] = state;
+                    });
             }
-        }
-        all.release(locked, now);
-        let steps: SmallVec<[LimitDecision; MAX_LIMITS]> = steps.into_iter().flatten().collect();
-        let decision = Decision::from_limits(now, steps.into_iter());
-        Ok(PrefetchGrant::new(decision, units, states))
+            let charged = decide(hit, 0..keys.len(), budgets, true, now);
+            let may_take = !is_repaired && hit.mode == HitMode::Charge && charged.is_allowed();
+            let cost = if is_charged(&charged) { params.cost } else { 0 };
+            // What each limit gives of the rest behind the hit.
+            let limits = keys.iter().flat_map(|id| &id.group.limits);
+            let grants = limits.map(|effective| {
+                let share = LimitShare::new(effective, &request);
+                share.grant(
+                    &effective.limit,
+                    states[effective.index],
+                    cost,
+                    now,
+                    &request,
+                )
+            });
+            let units = if may_take {
+                LimitGrant::combine(grants)
+            } else {
+                0
+            };
+            if units > 0 {
+                let further = hit.cost(units).overdraft(Overdraft::Refused);
+                for own in budgets {
+                    let group = own.id.group;
+                    let mut limits = ChargedLimits::new();
+                    let params = further.params();
+                    own.budget
+                        .apply(group, now, params, |_| Effect::Charge, &mut limits);
+                    own.set_changed(true);
+                }
+            }
+            PrefetchGrant::new(charged, units, states)
+        }))
     }
 }

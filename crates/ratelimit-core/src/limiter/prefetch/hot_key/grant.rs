@@ -57,13 +57,13 @@ impl HotKey {
             self.slices
                 .push(Slice::new(grant.units(), decided_at, bounds));
         }
-        let decision = (grant.decision().clone())
+        let charged = (grant.charged().clone())
             .refundable_in_windows(policy.limits().iter().map(Limit::is_window));
         self.last = Some(LastGrant {
             sent: sent.as_sent(),
             received: now,
-            single: GrantNumbers::new(&decision, grant.units()),
-            decision,
+            single: GrantNumbers::new(&charged, grant.units()),
+            charged,
             units: grant.units(),
             window_end: window_end(policy, grant),
             has_counter: (policy.limits().iter())

@@ -26,7 +26,7 @@ use crate::limiter::prefetch::{
     slice::Slice,
 };
 use crate::{
-    decision::{Decision, GrantNumbers, PrefetchedCharge},
+    decision::{Charged, GrantNumbers, PrefetchedCharge},
     policy::{Policy, Throttle},
     store::LimitStates,
     time::{Timestamp, micros},
@@ -83,7 +83,7 @@ struct LastGrant {
     sent: Moment,
     received: Moment,
     /// The decision of a peek at the time of the grant; hits are answered with its numbers.
-    decision: Decision,
+    charged: Charged,
     units: u64,
     /// The same numbers of a single limit.
     single: Option<GrantNumbers>,
@@ -125,7 +125,7 @@ pub(super) enum HotAnswer {
     /// Units paid a hit on a single limit.
     Paid(PrefetchedCharge),
     /// Decided from memory: a hit on several limits, or a denial.
-    Decided(Decision),
+    Decided(Charged),
     /// The store has to decide.
     Ask,
 }
@@ -176,7 +176,7 @@ impl HotKey {
         let last = self.last.as_ref().expect("a slice has its grant");
         let answer = match &last.single {
             Some(numbers) => HotAnswer::Paid(numbers.charge(at, usable, slice)),
-            None => HotAnswer::Decided(last.decision.prefetched(at, last.units, usable, slice)),
+            None => HotAnswer::Decided(last.charged.prefetched(at, last.units, usable, slice)),
         };
         (answer, wakes)
     }
@@ -302,7 +302,7 @@ impl HotKey {
     }
 
     /// The denial of a hit while the budget is scarce: until the next call, and no shorter than the store's wait.
-    fn denial(&mut self, policy: &Policy, cost: u64, at: Timestamp, now: Moment) -> Decision {
+    fn denial(&mut self, policy: &Policy, cost: u64, at: Timestamp, now: Moment) -> Charged {
         let usable = self.usable(at);
         let pause = self
             .pause
@@ -315,10 +315,10 @@ impl HotKey {
         let since = Duration::from_micros(now.since(last.received));
         let waits = policy.limits().iter().zip(&last.states);
         let waits = waits.map(|(limit, state)| {
-            let wait = limit.wait_after(*state, last.units, cost, last.decision.now);
+            let wait = limit.wait_after(*state, last.units, cost, last.charged.decision.now);
             wait.saturating_sub(since)
         });
-        last.decision
+        last.charged
             .prefetch_denial(at, last.units, usable, pause, waits)
     }
 
@@ -370,7 +370,7 @@ impl LastGrant {
     /// The store's time at `now`, never too early: the call was decided after it was sent.
     #[inline]
     fn store_time(&self, now: Moment) -> Timestamp {
-        Timestamp::from_micros(self.decision.now.as_micros() + now.age_since(self.sent))
+        Timestamp::from_micros(self.charged.decision.now.as_micros() + now.age_since(self.sent))
     }
 }
 

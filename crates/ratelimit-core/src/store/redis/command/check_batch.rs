@@ -23,7 +23,7 @@ use crate::store::redis::{
 };
 use crate::{
     algorithm::WireState,
-    decision::Decision,
+    decision::Charged,
     limit::Limit,
     policy::EffectiveLimit,
     time::{MAX_EXACT, Timestamp},
@@ -344,7 +344,7 @@ impl BatchEntry {
         index: usize,
         command: &CheckCommand,
         now: Timestamp,
-    ) -> Result<Option<Decision>, InvalidReply> {
+    ) -> Result<Option<Charged>, InvalidReply> {
         match self {
             BatchEntry::Fallback => Ok(None),
             BatchEntry::Corrupt => Err(InvalidReply::CorruptState),
@@ -360,7 +360,7 @@ impl LimitsReply {
         index: usize,
         command: &CheckCommand,
         now: Timestamp,
-    ) -> Result<Decision, InvalidReply> {
+    ) -> Result<Charged, InvalidReply> {
         let fits = index < self.fitting;
         let states_after = self.states_after.as_ref().filter(|_| !fits);
         // A denied hit starts from `states_after`, which include all charges.
@@ -376,7 +376,7 @@ impl LimitsReply {
             states: states_after.unwrap_or(&self.states),
             before,
         })?;
-        Ok(reply.decision())
+        Ok(reply.charged())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::store::redis::{
     },
 };
 use crate::{
-    decision::Decision,
+    decision::Charged,
     policy::{HitMode, Policy},
     store::joint::JointRole,
     time::{MAX_EXACT, Timestamp},
@@ -45,7 +45,7 @@ impl JointMember {
         rest: &mut &[u8],
         now: Timestamp,
         is_allowed: bool,
-    ) -> Result<Decision, InvalidReply> {
+    ) -> Result<Charged, InvalidReply> {
         let (&fits, after) = rest.split_first().ok_or(InvalidReply::Malformed)?;
         *rest = after;
         let mut command = self.command.clone();
@@ -62,12 +62,12 @@ impl JointMember {
             states: &states,
             before: 0,
         })?;
-        Ok(reply.decision())
+        Ok(reply.charged())
     }
 }
 
 impl ScriptCommand for JointCommand {
-    type Output = Vec<Decision>;
+    type Output = Vec<Charged>;
 
     fn script(&self) -> &'static Script {
         Script::check_joint(self.members.iter().map(|member| member.command.groups()))
@@ -118,7 +118,7 @@ impl ScriptCommand for JointCommand {
 
     /// Reads `REPLY_ALLOWED` or `REPLY_DENIED` and now; then for each member one byte, whether it fits, `expires` of each
     /// of its keys, and the numbers of each limit. The decisions are in the order of the members.
-    fn decode(&self, reply: &[u8]) -> Result<Reply<Vec<Decision>>, InvalidReply> {
+    fn decode(&self, reply: &[u8]) -> Result<Reply<Vec<Charged>>, InvalidReply> {
         let (status, now, mut rest) = read_header(reply)?;
         let is_allowed = match status {
             REPLY_DENIED => false,
@@ -130,7 +130,7 @@ impl ScriptCommand for JointCommand {
             .members
             .iter()
             .map(|member| member.decode(&mut rest, now, is_allowed))
-            .collect::<Result<Vec<Decision>, InvalidReply>>()?;
+            .collect::<Result<Vec<Charged>, InvalidReply>>()?;
         if rest.is_empty() {
             Ok(Reply::Done(decisions, now))
         } else {

@@ -13,7 +13,7 @@ use crate::store::redis::{
 };
 use crate::{
     algorithm::Algorithm,
-    decision::Decision,
+    decision::Charged,
     policy::EffectiveLimit,
     store::joint::JointRole,
     time::{MAX_EXACT, Timestamp},
@@ -53,7 +53,7 @@ fn only_limit(member: &JointMember) -> Option<&EffectiveLimit> {
 
 impl ScriptCommand for JointWindowsCommand<'_> {
     /// `None` if the general script must decide.
-    type Output = Option<Vec<Decision>>;
+    type Output = Option<Vec<Charged>>;
 
     fn script(&self) -> &'static Script {
         Script::check_joint_windows(self.0.members.len())
@@ -85,7 +85,7 @@ impl ScriptCommand for JointWindowsCommand<'_> {
 
     /// Reads `REPLY_FALLBACK`, or a status and now as the general reply has them. Then for each member, as there but
     /// without a byte that says whether it fits and without the tick: expires, and the count before the hit.
-    fn decode(&self, reply: &[u8]) -> Result<Reply<Option<Vec<Decision>>>, InvalidReply> {
+    fn decode(&self, reply: &[u8]) -> Result<Reply<Option<Vec<Charged>>>, InvalidReply> {
         let (status, now, mut rest) = read_header(reply)?;
         if status == REPLY_FALLBACK {
             return Ok(Reply::Done(None, now));

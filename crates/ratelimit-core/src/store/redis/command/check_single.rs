@@ -6,7 +6,7 @@ use crate::store::redis::{
     },
     script::Script,
 };
-use crate::{decision::Decision, time::Timestamp};
+use crate::{decision::Charged, time::Timestamp};
 
 /// Decides one hit on the usual values of its key, and leaves any other to the [`CheckCommand`] itself.
 pub(in crate::store::redis) struct SingleCommand<'a> {
@@ -28,7 +28,7 @@ impl SingleCommand<'_> {
 
 impl ScriptCommand for SingleCommand<'_> {
     /// `None` where the script left the hit to the general script.
-    type Output = Option<Decision>;
+    type Output = Option<Charged>;
 
     fn script(&self) -> &'static Script {
         self.batch.script()
@@ -42,7 +42,7 @@ impl ScriptCommand for SingleCommand<'_> {
         self.batch.encode(deadline)
     }
 
-    fn decode(&self, reply: &[u8]) -> Result<Reply<Option<Decision>>, InvalidReply> {
+    fn decode(&self, reply: &[u8]) -> Result<Reply<Option<Charged>>, InvalidReply> {
         match self.batch.decode(reply)? {
             Reply::TooLate(now) => Ok(Reply::TooLate(now)),
             Reply::Done(entries, now) => {

@@ -103,7 +103,7 @@ impl ScriptCommand for PrefetchCommand {
         })?;
         let ordered = self.in_policy_order(&wire_states);
         Ok(Reply::Done(
-            PrefetchGrant::new(reply.decision(), units, ordered),
+            PrefetchGrant::new(reply.charged(), units, ordered),
             now,
         ))
     }

@@ -45,7 +45,7 @@ use crate::store::redis::{
     keyspace::KeySpace,
 };
 use crate::{
-    decision::Decision,
+    decision::Charged,
     metrics,
     store::{
         contract::StoreError,
@@ -180,7 +180,7 @@ impl Executor {
     pub(super) async fn check_when_connected(
         self: Arc<Executor>,
         hit: OwnedHit,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let groups = hit.as_hit().policy.groups();
         let names = self
             .keys
@@ -227,7 +227,7 @@ impl Executor {
         self: Arc<Executor>,
         prepared: PreparedHit,
         latest: Instant,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let PreparedHit {
             route,
             pending,
@@ -302,7 +302,7 @@ impl Executor {
     /// breaker opens for a server that is silent, and not for one that is slower than the caller.
     fn spawn_timeout(
         self: &Arc<Executor>,
-        reply: impl Future<Output = Result<Decision, StoreError>> + Send + 'static,
+        reply: impl Future<Output = Result<Charged, StoreError>> + Send + 'static,
         route: Route,
         latest: Instant,
     ) {
@@ -386,7 +386,7 @@ impl Executor {
         pending: &PendingHit,
         deadline: Instant,
         skip_fast_script: bool,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let PendingHit { command, names } = pending;
         let single = SingleCommand::new(command).filter(|_| !skip_fast_script);
         if let Some(single) = single {
@@ -397,7 +397,7 @@ impl Executor {
             call::ensure_in_time(deadline)?;
         }
         let reply = call::send(command, names, &self.router, route.clone(), deadline);
-        Ok(reply.await?.decision())
+        Ok(reply.await?.charged())
     }
 
     /// The connection for a Redis key.
