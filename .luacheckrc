@@ -19,7 +19,6 @@ max_line_length = 120
 files["lua/check_one.lua"] = { read_globals = { "code", "roll", "state", "count", "format" } }
 files["lua/check.lua"] = { read_globals = { "algorithms" } }
 files["lua/settle.lua"] = { read_globals = { "algorithms" } }
-files["lua/prefetch.lua"] = { read_globals = { "algorithms" } }
 files["lua/check_joint.lua"] = { read_globals = { "algorithms" } }
 -- It is checked as it is assembled, with the lists of all limits in one line. Where a limit is a log, every value is long.
 files["lua/check_unrolled.lua"] = { max_line_length = false, ignore = { "231/is_long" } }

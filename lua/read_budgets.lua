@@ -1,4 +1,4 @@
--- Fragment: reads the value of each key. check.lua and prefetch.lua include it as text.
+-- Fragment: reads the value of each key. check.lua includes it as text.
 --
 -- sets     budgets, one for each of KEYS: its value and expires (microseconds), and what is to be written
 local budgets = {}

@@ -1,4 +1,4 @@
--- Fragment: writes what a hit charged, and replies. check.lua and prefetch.lua include it as text.
+-- Fragment: writes what a hit charged, and replies. check.lua includes it as text.
 --
 -- takes    budgets and limits; all_fit; charged (units); writes, whether anything may be written; answer, a table with
 --          the begin of the reply
@@ -35,8 +35,7 @@ if writes then
   for _, budget in ipairs(budgets) do
     if budget.written then
       store(budget.key, budget.written, budget.expires_after)
-      -- A hit of cost 0 is answered with the expiry before the further units.
-      budget.expires = cost > 0 and budget.expires_after or budget.expires
+      budget.expires = budget.expires_after
     end
   end
 end

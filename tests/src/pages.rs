@@ -1,7 +1,7 @@
 //! The pages whose examples are doctests of this crate, all in one place.
 //!
-//! The front pages of the crates include others. `cargo xtask check fences` fails for a page with a block of Rust that is
-//! in none of them.
+//! The front pages of the crates include others. The test `code_blocks` fails for a page with a block of Rust that is in none of
+//! them.
 
 /// The README.
 #[doc = include_str!("../../README.md")]
@@ -83,3 +83,24 @@ pub struct Testing;
 /// The README of the attribute's crate, which cannot depend on axum.
 #[doc = include_str!("../../crates/ratelimit-macros/README.md")]
 pub struct ReadmeOfMacros;
+
+/// Mistakes in the attribute are compile errors, whose texts are tests of its crate.
+///
+/// ```compile_fail
+/// #[ratelimit_axum::rate_limit("5/fortnight")]
+/// async fn login() {}
+/// ```
+///
+/// ```compile_fail
+/// #[ratelimit_actix::rate_limit("5/fortnight")]
+/// async fn login() -> &'static str { "hello" }
+/// ```
+///
+/// `unlimited` stands above the route:
+///
+/// ```compile_fail
+/// #[actix_web::get("/login")]
+/// #[ratelimit_actix::rate_limit("5/min", unlimited = login_unlimited)]
+/// async fn login() -> &'static str { "hello" }
+/// ```
+pub struct AttributeMistakes;

@@ -38,6 +38,20 @@
 //! | `redis-cluster`, `bb8` | stores on a `ClusterConnection` of the redis crate, and on existing connection pools |
 //! | `toml`, `yaml` | policies from a file: `Registry::from_toml`, `Registry::from_yaml` and their `reload_` methods, which do not exist without the feature |
 //!
+// The page links to other pages, which docs.rs does not have: of two definitions of a link, Markdown takes the first.
+//! [The text of a limit]: Limit
+//! [the same in Rust]: TokenBucket
+//! [list its address]: TrustedProxies
+//! [When Redis does not answer]: FailureMode
+//! [The attribute]: macro@rate_limit
+//! [named]: macro@rate_limit
+//! [The layer]: RateLimitLayer
+//! [The order of settings]: RateLimitLayer
+//! [some requests pass without a slot]: SlotGuard
+//! [Tiers from a database]: TierResolver
+//! [policy file]: Registry
+//! [without a restart]: Registry
+//!
 #![doc = include_str!("../docs/start/axum.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -64,7 +78,7 @@ pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 pub use ratelimit_http::{
     client_ip::TrustedProxies,
     handler::set_global_registry,
-    middleware::{SlotGuard, TierResolver},
+    middleware::{DecisionSharing, SlotGuard, TierResolver},
     policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
     registry::Registry,
     response::HeaderStyle,

@@ -1,15 +1,11 @@
 //! The decision of a store: the outcome of a hit and the numbers of its limits.
 
 mod charged;
-#[cfg(feature = "tokio")]
-mod prefetched;
 
 use std::time::Duration;
 
 pub use self::charged::Charged;
 pub(crate) use self::charged::{ChargedLimit, ChargedLimits, RefundMark, RefundMarks};
-#[cfg(feature = "tokio")]
-pub(crate) use self::prefetched::{GrantNumbers, PrefetchedCharge, prefetched_slice};
 use crate::time::Timestamp;
 
 /// The outcome of a hit.

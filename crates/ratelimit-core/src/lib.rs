@@ -174,6 +174,7 @@ mod key_set;
 mod limit;
 mod limiter;
 mod load_signal;
+mod log_throttle;
 pub mod metrics;
 mod offenders;
 mod policy;

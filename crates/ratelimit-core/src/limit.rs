@@ -11,12 +11,15 @@ use std::{fmt, time::Duration};
 
 pub use self::{parse::ParseLimitError, prefetch::NotPrefetchable};
 #[cfg(feature = "redis")]
-use crate::decision::{LimitDecision, RefundMark};
+use crate::{
+    algorithm::WireState,
+    decision::{LimitDecision, RefundMark},
+};
 use crate::{
     algorithm::{
         self, Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
         PenaltyBox, Period, Refund, SlidingWindowCounter, SlidingWindowLog, State, Step,
-        StepResult, TokenBucket, WireState, step_limit,
+        StepResult, TokenBucket, step_limit,
     },
     time::Timestamp,
 };
@@ -94,8 +97,6 @@ macro_rules! with_step {
         }
     };
 }
-#[cfg(feature = "tokio")]
-use with_step;
 
 impl Limit {
     /// The algorithm of this limit.
@@ -185,14 +186,6 @@ impl Limit {
     /// has spent nothing.
     pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, demand: Demand) -> Fit {
         with_step!(self, step => algorithm::fit(step, step.advance(state, now, demand), demand))
-    }
-
-    /// The state at `now` as a script returns it, and whether it was too far ahead of the clock.
-    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> (WireState, bool) {
-        with_step!(self, step => {
-            let snapshot = step.advance(state, now, Demand::PEEK);
-            (step.encode(snapshot), is_repaired(step, snapshot))
-        })
     }
 
     /// Whether the demand can ever fit; the state does not matter. A hit for which it cannot is
@@ -384,11 +377,6 @@ impl Limit {
             Limit::PenaltyBox(_) => *self,
         })
     }
-}
-
-/// Calls the associated function of a `Step` whose type the macro does not name.
-fn is_repaired<S: Step>(_step: &S, snapshot: S::Snapshot) -> bool {
-    S::is_repaired(snapshot)
 }
 
 /// Implements `From` of each algorithm's type for [`Limit`].

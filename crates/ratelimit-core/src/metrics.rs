@@ -56,9 +56,9 @@ pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 /// Counter: units of hits that the local fallback let pass and that the store had not charged, by `outcome`.
 ///
-/// - `charged`: the store was charged for them when it answered again, as far as it had room.
+/// - `charged`: the store was charged for them when it answered again, as far as it had capacity.
 /// - `unknown`: the reply to that charge was lost.
-/// - `dropped`: 65,536 other keys owed hits already.
+/// - `dropped`: the table of the fallback was full, or the store refused the charge.
 pub const CATCH_UP: &str = "rate_limiter_catch_up_units_total";
 /// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
@@ -68,6 +68,8 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys_total";
+/// Gauge: the part of its `maxmemory` that a Redis server uses, from 0 to 1, by `server`. A server without a bound has none.
+pub const REDIS_MEMORY: &str = "rate_limiter_redis_memory_used_ratio";
 /// Gauge: keys and settled receipts in all memory stores of the process.
 ///
 /// A store updates it at most once a second, while it is hit, and
@@ -84,15 +86,14 @@ pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
 ///
 /// `crowded_out` and `exhausted` mean that limits do not hold for some keys: raise the capacity.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
-/// Counter: hits that were decided from prefetched units, or denied because there are none, by `policy`.
+/// Counter: hits that were paid by prefetched units, by `policy`.
 /// [`REQUESTS`] counts them too.
 pub const PREFETCH_HITS: &str = "rate_limiter_prefetch_hits_total";
-/// Counter: calls that prefetch units, by `policy` and `given`: `all`, `part` or `none` of the units that were wanted.
+/// Counter: calls that prefetch a block of units, by `policy` and `given`: `all` of it or `none`.
 pub const PREFETCH_CALLS: &str = "rate_limiter_prefetch_calls_total";
-/// Counter: prefetched units that the limit gave back before they were spent, by `policy`.
+/// Counter: prefetched units that expired unspent and were returned to the store, by `policy`.
 pub const PREFETCH_VOID: &str = "rate_limiter_prefetch_void_total";
-/// Counter: prefetched units that were dropped because of a reset, or because the store knew less than it must, by
-/// `policy`.
+/// Counter: prefetched units that were dropped because their budget was reset, by `policy`.
 pub const PREFETCH_DROPPED: &str = "rate_limiter_prefetch_dropped_total";
 /// Gauge: prefetched units on hand, by `policy`.
 pub const PREFETCH_UNITS: &str = "rate_limiter_prefetch_units";
@@ -148,6 +149,7 @@ pub fn describe() {
     );
     describe_gauge!(SERVER_INFO, "Always 1, with the version of Redis.");
     describe_counter!(EVICTED, "Keys that the Redis server evicted.");
+    describe_gauge!(REDIS_MEMORY, "The used part of the maxmemory of Redis.");
     describe_gauge!(MEMORY_KEYS, "Keys in the memory stores.");
     describe_gauge!(MEMORY_BYTES, Unit::Bytes, "Estimated bytes of those keys.");
     describe_counter!(
@@ -156,7 +158,7 @@ pub fn describe() {
     );
     describe_counter!(PREFETCH_HITS, "Checks decided from prefetched units.");
     describe_counter!(PREFETCH_CALLS, "Calls that prefetch units.");
-    describe_counter!(PREFETCH_VOID, "Prefetched units that lapsed unspent.");
+    describe_counter!(PREFETCH_VOID, "Prefetched units that expired unspent.");
     describe_counter!(PREFETCH_DROPPED, "Prefetched units that were dropped.");
     describe_gauge!(PREFETCH_UNITS, "Prefetched units on hand.");
     describe_counter!(TASK_RESTARTS, "Background tasks that were restarted.");
@@ -326,8 +328,8 @@ mod of_redis {
     use metrics::gauge;
 
     use super::{
-        AMBIGUOUS, CONNECTS, Duration, EVICTED, ROUND_TRIP_SECONDS, SERVER_INFO, SLOW_CALLS,
-        STORE_UP, TASK_RESTARTS, counter, histogram,
+        AMBIGUOUS, CONNECTS, Duration, EVICTED, REDIS_MEMORY, ROUND_TRIP_SECONDS, SERVER_INFO,
+        SLOW_CALLS, STORE_UP, TASK_RESTARTS, counter, histogram,
     };
 
     /// Sets whether a server decides.
@@ -377,6 +379,12 @@ mod of_redis {
     /// Sets the evictions that a server reports since its start.
     pub(crate) fn evicted(server: &str, keys: u64) {
         counter!(EVICTED, "server" => server.to_owned()).absolute(keys);
+    }
+
+    /// Sets the part of its memory that a server uses.
+    pub(crate) fn redis_memory(server: &str, percent: u64) {
+        let percent = u32::try_from(percent).unwrap_or(u32::MAX);
+        gauge!(REDIS_MEMORY, "server" => server.to_owned()).set(f64::from(percent) / 100.0);
     }
 
     /// Counts a restart of a background task.

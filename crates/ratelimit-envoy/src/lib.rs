@@ -60,7 +60,7 @@ mod config;
 mod decide;
 mod directory;
 mod discovery;
-mod found;
+mod matched_descriptor;
 mod member;
 mod policy_name;
 pub mod proto;

@@ -9,7 +9,7 @@ use ratelimit_core::{
 
 use crate::{
     charge::Charge,
-    found::Found,
+    matched_descriptor::MatchedDescriptor,
     member::Member,
     proto::envoy::{
         extensions::common::ratelimit::v3::RateLimitDescriptor,
@@ -165,12 +165,12 @@ impl Rules {
             resolved.paths.extend(paths);
             return Ok(resolved);
         };
-        let found: Vec<Found<'r>> = request
+        let found: Vec<MatchedDescriptor<'r>> = request
             .descriptors
             .iter()
-            .map(|descriptor| Found::new(domain, descriptor))
+            .map(|descriptor| MatchedDescriptor::new(domain, descriptor))
             .collect();
-        let rules = found.iter().filter_map(Found::own_rule);
+        let rules = found.iter().filter_map(MatchedDescriptor::own_rule);
         let replaced: Vec<&str> = rules
             .flat_map(|rule| rule.replaces.iter().map(String::as_str))
             .collect();
@@ -232,7 +232,7 @@ impl<'r> ResolvedRequest<'r> {
     }
 
     /// The resolution of a descriptor, with a new member if it has a budget.
-    fn resolution(&mut self, rules: &Rules, found: &Found<'r>) -> Resolution<'r> {
+    fn resolution(&mut self, rules: &Rules, found: &MatchedDescriptor<'r>) -> Resolution<'r> {
         let rule = found.own_rule();
         if let Some(rule) = rule
             && let Effect::Policy(policy) = &rule.effect

@@ -27,11 +27,21 @@ use crate::{
     options::Options,
 };
 
+// The page of the attribute links to other pages, which docs.rs does not have: of two definitions of a link, Markdown takes the
+// first.
+
 /// Limits the requests to a handler of axum.
 ///
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well, and
 ///   its response reports the remaining budget.
 /// - The handler is an `async fn` without `self`. Put `#[debug_handler]` below the attribute.
+///
+/// [text]: https://docs.rs/ratelimit-core/latest/ratelimit_core/struct.Limit.html
+/// [credential]: https://docs.rs/ratelimit-tower/latest/ratelimit_tower/index.html#credentials
+/// [header fields]: https://docs.rs/ratelimit-http/latest/ratelimit_http/response/enum.HeaderStyle.html
+/// [failure mode]: https://docs.rs/ratelimit-core/latest/ratelimit_core/enum.FailureMode.html
+/// [unit tests]: https://docs.rs/ratelimit-core/latest/ratelimit_core/struct.Clock.html
+/// [`set_global_defaults`]: https://docs.rs/ratelimit-axum/latest/ratelimit_axum/fn.set_global_defaults.html
 ///
 #[cfg_attr(not(doctest), doc = include_str!("../docs/reference/attribute.md"))]
 #[doc(alias = "attribute")]
@@ -51,6 +61,13 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well.
 /// - The handler is an `async fn` without `self`. `#[get("/")]` and other routes go above or below the attribute;
 ///   with `unlimited` they go below.
+///
+/// [text]: https://docs.rs/ratelimit-core/latest/ratelimit_core/struct.Limit.html
+/// [credential]: https://docs.rs/ratelimit-tower/latest/ratelimit_tower/index.html#credentials
+/// [header fields]: https://docs.rs/ratelimit-http/latest/ratelimit_http/response/enum.HeaderStyle.html
+/// [failure mode]: https://docs.rs/ratelimit-core/latest/ratelimit_core/enum.FailureMode.html
+/// [unit tests]: https://docs.rs/ratelimit-core/latest/ratelimit_core/struct.Clock.html
+/// [`set_global_defaults`]: https://docs.rs/ratelimit-actix/latest/ratelimit_actix/fn.set_global_defaults.html
 ///
 #[cfg_attr(not(doctest), doc = include_str!("../docs/reference/attribute.md"))]
 #[doc(alias = "attribute")]
@@ -98,3 +115,6 @@ fn expanded(
         .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::{
         SEC_FETCH_SITE, check_host, check_own_origin, check_own_site, is_below_localhost, is_direct,
     },
     client::{Lines, Peer},
-    config::{AdminToken, ConsoleMode, Rules},
+    config::{AdminToken, ConsoleMode, ReloadableConfig},
 };
 
 /// The caller of an admitted call.
@@ -43,7 +43,7 @@ impl Caller {
     not(feature = "console"),
     allow(dead_code, reason = "only the console keeps a call for long")
 )]
-pub(crate) struct Admission {
+pub(crate) struct AdminAccess {
     pub(crate) caller: Caller,
     /// The end of the caller's session in Unix seconds; `None` without a cookie.
     pub(crate) expiry: Option<u64>,
@@ -60,14 +60,18 @@ pub(crate) struct Admission {
 /// - Refused calls are logged.
 pub(crate) fn admit_request(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     request: &Request,
 ) -> Result<Caller, ApiError> {
     admit(app, rules, request).map(|admission| admission.caller)
 }
 
 /// The same with all that is known of the caller.
-pub(crate) fn admit(app: &App, rules: &Rules, request: &Request) -> Result<Admission, ApiError> {
+pub(crate) fn admit(
+    app: &App,
+    rules: &ReloadableConfig,
+    request: &Request,
+) -> Result<AdminAccess, ApiError> {
     let admitted = identify(app, rules, request);
     log_refused(app, request, admitted)
 }
@@ -75,10 +79,10 @@ pub(crate) fn admit(app: &App, rules: &Rules, request: &Request) -> Result<Admis
 /// Checks an admin call that changes something. The page of the console needs `--console write` for it.
 pub(crate) fn admit_change(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     request: &Request,
 ) -> Result<Caller, ApiError> {
-    let admitted = identify(app, rules, request).and_then(|Admission { caller, .. }| {
+    let admitted = identify(app, rules, request).and_then(|AdminAccess { caller, .. }| {
         let can_change = app.console_mode(rules) == ConsoleMode::Write;
         if caller == Caller::Console && !can_change {
             return Err(ApiError::read_only());
@@ -103,12 +107,16 @@ pub(crate) fn log_refused<T>(
 }
 
 /// Finds the caller. A wrong bearer token is charged; a refusal is not logged.
-pub(crate) fn identify(app: &App, rules: &Rules, request: &Request) -> Result<Admission, ApiError> {
+pub(crate) fn identify(
+    app: &App,
+    rules: &ReloadableConfig,
+    request: &Request,
+) -> Result<AdminAccess, ApiError> {
     check_host(app, rules, request)?;
     check_own_site(request.headers())?;
     let Some(token) = app.admin_token(rules) else {
         let caller = identify_local(app, rules, request)?;
-        return Ok(Admission {
+        return Ok(AdminAccess {
             caller,
             expiry: None,
             token_id: None,
@@ -116,7 +124,7 @@ pub(crate) fn identify(app: &App, rules: &Rules, request: &Request) -> Result<Ad
     };
     let token_id = Some(token_id(token));
     if token.is_in(request.headers()) {
-        return Ok(Admission {
+        return Ok(AdminAccess {
             caller: Caller::Token,
             expiry: None,
             token_id,
@@ -128,7 +136,7 @@ pub(crate) fn identify(app: &App, rules: &Rules, request: &Request) -> Result<Ad
         && let Some(session) = find_session(rules, token, request)
     {
         check_own_origin(rules, request)?;
-        return Ok(Admission {
+        return Ok(AdminAccess {
             caller: Caller::Console,
             expiry: Some(session.expiry),
             token_id,
@@ -144,7 +152,7 @@ pub(crate) fn identify(app: &App, rules: &Rules, request: &Request) -> Result<Ad
 /// The session of the request's cookie.
 #[cfg(feature = "console")]
 pub(crate) fn find_session(
-    rules: &Rules,
+    rules: &ReloadableConfig,
     token: &AdminToken,
     request: &Request,
 ) -> Option<crate::session_cookie::Session> {
@@ -159,7 +167,7 @@ pub(crate) fn token_id(token: &AdminToken) -> [u8; 32] {
 }
 
 /// The key that wrong tokens are counted by: the client's address, or the peer's if a trusted proxy names none.
-pub(crate) fn attempt_key(rules: &Rules, request: &Request) -> Key {
+pub(crate) fn attempt_key(rules: &ReloadableConfig, request: &Request) -> Key {
     let peer = Peer::of(request.extensions()).map(|peer| peer.ip());
     match (rules.client.resolve(peer, &Lines(request.headers())), peer) {
         (Ok(client), _) => Key::network(client.addr(), client.prefix()),
@@ -169,7 +177,11 @@ pub(crate) fn attempt_key(rules: &Rules, request: &Request) -> Key {
 }
 
 /// Finds the caller where there is no token.
-fn identify_local(app: &App, rules: &Rules, request: &Request) -> Result<Caller, ApiError> {
+fn identify_local(
+    app: &App,
+    rules: &ReloadableConfig,
+    request: &Request,
+) -> Result<Caller, ApiError> {
     let headers = request.headers();
     let is_local =
         Peer::of(request.extensions()).is_some_and(|peer| peer.ip().to_canonical().is_loopback());

@@ -15,7 +15,7 @@ use ratelimit_http::response::HeaderStyle;
 use tokio::sync::watch;
 
 use crate::{
-    config::{AdminToken, Bounds, Config, ConsoleMode, Rules},
+    config::{AdminToken, Bounds, Config, ConsoleMode, ReloadableConfig},
     config_state::ConfigState,
     memory_budget::MemoryBudget,
     metrics::{MetricsHandle, SharedRendering},
@@ -57,12 +57,12 @@ pub struct App(Arc<AppInner>);
 
 struct AppInner {
     limiter: Limiter,
-    rules: RwLock<Arc<Rules>>,
+    rules: RwLock<Arc<ReloadableConfig>>,
     config_state: ConfigState,
     metrics: MetricsHandle,
     rendering: SharedRendering,
     /// The document `/openapi.json`, and the rules whose policies it names.
-    openapi: RwLock<Option<(Arc<Rules>, Bytes)>>,
+    openapi: RwLock<Option<(Arc<ReloadableConfig>, Bytes)>>,
     memory_budget: MemoryBudget,
     #[cfg(feature = "envoy")]
     envoy_memory_budget: MemoryBudget,
@@ -151,7 +151,7 @@ impl App {
     }
 
     /// Replaces policies, trusted proxies, key pattern and admin token. Requests in flight keep the old ones.
-    pub fn adopt(&self, rules: Rules) {
+    pub fn adopt(&self, rules: ReloadableConfig) {
         self.0.limiter.set_log_key_display(rules.log_key_display());
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, Arc::new(rules));
@@ -234,7 +234,7 @@ impl App {
         let _ = draining.wait_for(|is_draining| *is_draining).await;
     }
 
-    pub(crate) fn rules(&self) -> Arc<Rules> {
+    pub(crate) fn rules(&self) -> Arc<ReloadableConfig> {
         let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&rules)
     }
@@ -257,7 +257,7 @@ impl App {
     }
 
     /// The document that `make` returns for the current rules. All responses share it.
-    pub(crate) fn openapi(&self, make: impl FnOnce(&Rules) -> String) -> Bytes {
+    pub(crate) fn openapi(&self, make: impl FnOnce(&ReloadableConfig) -> String) -> Bytes {
         let rules = self.rules();
         let openapi = self
             .0
@@ -317,7 +317,7 @@ impl App {
     }
 
     /// The token that admin calls must carry. A token file wins over a generated token.
-    pub(crate) fn admin_token<'a>(&'a self, rules: &'a Rules) -> Option<&'a AdminToken> {
+    pub(crate) fn admin_token<'a>(&'a self, rules: &'a ReloadableConfig) -> Option<&'a AdminToken> {
         rules.admin.as_ref().or(self.0.generated_token.get())
     }
 
@@ -334,7 +334,7 @@ impl App {
     }
 
     /// The mode of the console. The default is to read where admin calls are possible.
-    pub(crate) fn console_mode(&self, rules: &Rules) -> ConsoleMode {
+    pub(crate) fn console_mode(&self, rules: &ReloadableConfig) -> ConsoleMode {
         let has_access = self.admin_token(rules).is_some() || self.admits_without_token();
         match self.0.console {
             Some(mode) => mode,

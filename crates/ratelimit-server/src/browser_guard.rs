@@ -23,7 +23,7 @@ use crate::{
     api_error::ApiError,
     app::App,
     client::{Lines, OverTls, Peer},
-    config::{Rules, is_localhost},
+    config::{ReloadableConfig, is_localhost},
     json_body::{is_json, not_json},
 };
 
@@ -35,7 +35,7 @@ const PROXY_HEADERS: [&str; 3] = ["via", "x-forwarded-host", "x-forwarded-proto"
 /// Checks a request of a listener. `is_loopback`: only this machine can connect to it.
 pub(crate) fn admit_request(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     is_loopback: bool,
     request: &Request,
 ) -> Result<(), ApiError> {
@@ -57,7 +57,11 @@ pub(crate) fn admit_request(
 }
 
 /// Checks that a request names this server by an IP address, as `localhost` or by an allowed name.
-pub(crate) fn check_host(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
+pub(crate) fn check_host(
+    app: &App,
+    rules: &ReloadableConfig,
+    request: &Request,
+) -> Result<(), ApiError> {
     let host = request.headers().get(HOST);
     let host = host.map(|value| Authority::try_from(value.as_bytes()));
     let target = request.uri().authority().cloned().map(Ok);
@@ -84,7 +88,7 @@ pub(crate) fn check_host(app: &App, rules: &Rules, request: &Request) -> Result<
     Ok(())
 }
 
-fn is_allowed_host(rules: &Rules, host: &str) -> bool {
+fn is_allowed_host(rules: &ReloadableConfig, host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let name = host.strip_suffix('.').unwrap_or(host);
     // A browser connects to this machine by `0.0.0.0`, but does not protect it like a loopback address.
@@ -144,7 +148,10 @@ pub(crate) fn check_own_site(headers: &HeaderMap) -> Result<(), ApiError> {
 /// - `Sec-Fetch-Site: same-origin` passes. `none`, an address that a user typed, passes for reading.
 /// - Without that header `Origin` must name this server. A call that reads need not have it.
 /// - A body must be JSON.
-pub(crate) fn check_own_origin(rules: &Rules, request: &Request) -> Result<(), ApiError> {
+pub(crate) fn check_own_origin(
+    rules: &ReloadableConfig,
+    request: &Request,
+) -> Result<(), ApiError> {
     let headers = request.headers();
     check_own_site(headers)?;
     let is_reading = [Method::GET, Method::HEAD].contains(request.method());
@@ -169,7 +176,7 @@ fn cross_site(why: &'static str) -> ApiError {
 }
 
 /// Whether the one `Origin` is the scheme and the host of the request.
-fn is_own_origin(rules: &Rules, request: &Request) -> bool {
+fn is_own_origin(rules: &ReloadableConfig, request: &Request) -> bool {
     let headers = request.headers();
     let mut origins = headers.get_all(ORIGIN).iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else {
@@ -196,7 +203,7 @@ fn is_own_origin(rules: &Rules, request: &Request) -> bool {
 }
 
 /// Whether the client uses https: to this server, or to a trusted proxy that says so.
-pub(crate) fn is_https(rules: &Rules, request: &Request) -> bool {
+pub(crate) fn is_https(rules: &ReloadableConfig, request: &Request) -> bool {
     if request.extensions().get::<OverTls>().is_some() {
         return true;
     }
@@ -209,7 +216,7 @@ pub(crate) fn is_https(rules: &Rules, request: &Request) -> bool {
 }
 
 /// Whether a request has no sign of a proxy.
-pub(crate) fn is_direct(rules: &Rules, headers: &HeaderMap) -> bool {
+pub(crate) fn is_direct(rules: &ReloadableConfig, headers: &HeaderMap) -> bool {
     !has_forwarding_headers(&Lines(headers))
         && !headers.contains_key(rules.chain_header.name())
         && !PROXY_HEADERS.iter().any(|name| headers.contains_key(*name))
@@ -221,9 +228,9 @@ mod tests {
 
     #[test]
     fn a_host_is_an_address_localhost_or_an_allowed_name() {
-        let rules = Rules {
+        let rules = ReloadableConfig {
             allowed_hosts: vec!["limits.example".parse().unwrap()],
-            ..Rules::default()
+            ..ReloadableConfig::default()
         };
 
         for host in [

@@ -13,7 +13,7 @@ use crate::{
     api_error::ApiError,
     app::App,
     client::{Lines, Peer},
-    config::Rules,
+    config::ReloadableConfig,
     query::Query,
     refusal_log::BadCall,
 };
@@ -49,7 +49,7 @@ impl KeySource<'_> {
         self,
         app: &App,
         parts: &Parts,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         policy: &Policy,
         own: Key,
     ) -> Result<KeySet, ApiError> {
@@ -136,7 +136,7 @@ impl KeySource<'_> {
 /// Adds the key of a forwarded request. A request without the header counts by its own key, as in the layers.
 fn with_forwarded(
     keys: KeySet,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     name: &str,
     parts: &Parts,
 ) -> Result<KeySet, ApiError> {
@@ -164,7 +164,7 @@ pub(crate) fn no_own_key() -> Key {
 }
 
 /// The key of a text that a caller gives for a name. It equals the key that a layer finds.
-fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
+fn given_key(rules: &ReloadableConfig, name: &str, text: &str) -> Result<Key, ApiError> {
     // The same bounds as for `key`.
     let bounded = ExplicitKey::from_value(text);
     bounded.map_err(|why| ApiError::bad_request(format!("keys.{name}: {why}")))?;
@@ -194,7 +194,11 @@ fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
 }
 
 /// Checks a key that a caller names against `--key-pattern`. Addresses are not subject to it.
-pub(crate) fn check_pattern(rules: &Rules, noun: &str, text: &str) -> Result<(), ApiError> {
+pub(crate) fn check_pattern(
+    rules: &ReloadableConfig,
+    noun: &str,
+    text: &str,
+) -> Result<(), ApiError> {
     match &rules.key_pattern {
         Some(pattern) if !pattern.accepts(text) => Err(ApiError::bad_request(format!(
             "{noun} does not match the pattern of this server"
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_credential_is_a_key_by_its_digest_which_names_it_again() {
-        let rules = Rules::default();
+        let rules = ReloadableConfig::default();
         let policy = Policy::parse("p", "9/h; 1/h by header:X-Api-Key; 1/h by token").unwrap();
         for name in ["header:X-Api-Key", "token"] {
             let key = given_key(&rules, name, "s3cr3t").unwrap();
@@ -354,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_key_of_a_limit_by_name_has_its_name() {
-        let rules = Rules::default();
+        let rules = ReloadableConfig::default();
         let limits = "9/h; 1/h by ip; 1/h by tenant; 1/h by header:X-Org; 1/h by global; 1/h by A; 1/h by A:b";
         let policy = Policy::parse("p", limits).unwrap();
         for (name, text) in [
@@ -386,7 +390,7 @@ mod tests {
 
     #[test]
     fn an_address_in_the_keys_is_the_key_of_its_prefix() {
-        let rules = Rules::default();
+        let rules = ReloadableConfig::default();
         let key = |name: &str, text: &str| given_key(&rules, name, text);
 
         let network = Key::network("2001:db8:1:2::".parse().unwrap(), 64);

@@ -16,7 +16,7 @@ use crate::{
     app::App,
     check_keys::{KeySource, check_pattern, named_key, no_own_key},
     client::{self, Peer},
-    config::Rules,
+    config::ReloadableConfig,
     envoy_policy::EnvoyPolicy,
     query::{NAMED_KEYS, Query},
     refusal_log::BadCall,
@@ -63,7 +63,7 @@ impl CheckRequest {
     /// Reads a check from the query of a request, which may have further parameters.
     pub(crate) fn from_query(
         app: &App,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         parts: &Parts,
         further: &[&str],
     ) -> Result<CheckRequest, ApiError> {
@@ -79,7 +79,7 @@ impl CheckRequest {
     /// Reads a check that an operator asks about. Its policy may be that of an Envoy rule.
     pub(crate) fn explained(
         app: &App,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         parts: &Parts,
     ) -> Result<CheckRequest, ApiError> {
         CheckRequest::new(app, rules, parts, Call::OF_OPERATORS, KeySource::Query)
@@ -88,7 +88,7 @@ impl CheckRequest {
     /// Reads a check on behalf of a proxy, whose request has the keys of limits `by ip` and `by header:NAME`.
     pub(crate) fn forwarded(
         app: &App,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         parts: &Parts,
     ) -> Result<CheckRequest, ApiError> {
         let read = CheckRequest::new(app, rules, parts, Call::of_clients(&["denied"]), |query| {
@@ -101,7 +101,7 @@ impl CheckRequest {
     /// `keys.NAME` it is about the named keys alone.
     pub(crate) fn partial(
         app: &App,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         parts: &Parts,
     ) -> Result<CheckRequest, ApiError> {
         CheckRequest::new(app, rules, parts, Call::OF_OPERATORS, KeySource::Partial)
@@ -123,7 +123,7 @@ impl CheckRequest {
 
     fn new<'p>(
         app: &App,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         parts: &'p Parts,
         call: Call<'_>,
         source: impl FnOnce(Query<'p>) -> KeySource<'p>,
@@ -166,7 +166,7 @@ impl CheckRequest {
     /// Reads a check from a JSON body.
     pub(crate) fn from_item(
         app: &App,
-        rules: &Rules,
+        rules: &ReloadableConfig,
         parts: &Parts,
         item: Item,
     ) -> Result<CheckRequest, ApiError> {
@@ -216,7 +216,7 @@ impl<'a> Call<'a> {
 /// The key that the request names, or the key of the client's address.
 fn key_of(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     parts: &Parts,
     of_envoy: Option<&EnvoyPolicy>,
     named: Option<ExplicitKey<'_>>,
@@ -241,7 +241,7 @@ fn bad_key(why: ClientIpError) -> ApiError {
 /// default is another limit than those that were configured.
 fn policy_of<'r>(
     app: &App,
-    rules: &'r Rules,
+    rules: &'r ReloadableConfig,
     parts: &Parts,
     algorithm: Option<&str>,
     policy: Option<&str>,
@@ -271,7 +271,7 @@ fn policy_of<'r>(
 }
 
 /// The error text for a policy that does not exist, with the nearest one.
-pub(crate) fn unknown_policy(rules: &Rules, name: &str) -> String {
+pub(crate) fn unknown_policy(rules: &ReloadableConfig, name: &str) -> String {
     let shown: String = name.chars().take(Policy::MAX_NAME).collect();
     match nearest(name, rules.policies.iter().map(Policy::name)) {
         Some(meant) => format!("unknown policy {shown:?}: did you mean {meant}?"),
@@ -284,7 +284,7 @@ fn unknown_algorithm() -> String {
     format!("unknown algorithm: expected one of {known}")
 }
 
-fn no_policy(rules: &Rules) -> String {
+fn no_policy(rules: &ReloadableConfig) -> String {
     let mut names: Vec<&str> = rules.policies.configured().collect();
     let more = names.len() > MAX_NAMED_POLICIES;
     names.truncate(MAX_NAMED_POLICIES);

@@ -6,7 +6,7 @@ use axum::http::{Extensions, HeaderMap, HeaderValue};
 use ratelimit_core::Key;
 use ratelimit_http::client_ip::{ClientIpSource, HeaderLines};
 
-use crate::{api_error::ApiError, app::App, config::Rules};
+use crate::{api_error::ApiError, app::App, config::ReloadableConfig};
 
 /// The remote address of the connection, an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct OverTls;
 /// The key of the client's address, and its text in responses.
 pub(crate) fn own_key(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     peer: Option<SocketAddr>,
     headers: &HeaderMap,
 ) -> Result<(Key, String), ApiError> {

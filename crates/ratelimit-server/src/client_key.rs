@@ -87,16 +87,16 @@ pub(crate) type Header = (String, Vec<u8>);
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Found {
+enum KeyReport {
     Key { key: String, source: String },
     Error { error: &'static str },
 }
 
 /// The answer of the command.
 #[derive(Serialize)]
-struct FoundWithWalk {
+struct KeyReportWithWalk {
     #[serde(flatten)]
-    found: Found,
+    found: KeyReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<WalkStepView>>,
 }
@@ -145,8 +145,10 @@ impl ClientKey {
     ///
     /// Fails if `out` cannot be written.
     pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
-        let found = self.find().unwrap_or_else(|error| Found::Error { error });
-        let found = FoundWithWalk {
+        let found = self
+            .find()
+            .unwrap_or_else(|error| KeyReport::Error { error });
+        let found = KeyReportWithWalk {
             found,
             steps: self.steps(),
         };
@@ -154,17 +156,17 @@ impl ClientKey {
         Ok(())
     }
 
-    fn find(&self) -> Result<Found, &'static str> {
+    fn find(&self) -> Result<KeyReport, &'static str> {
         let search = self.search()?;
         if let Some(key) = self.explicit_key().map_err(|why| why.as_str())? {
-            return Ok(Found::Key {
+            return Ok(KeyReport::Key {
                 key: key.to_string(),
                 source: ClientIpSource::Explicit.as_str().to_owned(),
             });
         }
         let client = search.resolve(self.peer, &self.header[..]);
         let client = client.map_err(|why| why.as_str())?;
-        Ok(Found::Key {
+        Ok(KeyReport::Key {
             key: client.to_string(),
             source: client.source().as_str().to_owned(),
         })

@@ -13,7 +13,7 @@ use ratelimit_http::policy_file::Format;
 #[cfg(feature = "envoy")]
 use crate::envoy::load_rules;
 use crate::{
-    config::{Config, ConfigFile, InvalidConfig, Rules, Settings},
+    config::{Config, ConfigFile, InvalidConfig, ReloadableConfig, Settings},
     config_state::ConfigState,
     finding::Finding,
 };
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct ConfigCheck {
     pub(crate) findings: Vec<Finding>,
     /// The rules of the text; `None` if it is refused.
-    pub(crate) rules: Option<Rules>,
+    pub(crate) rules: Option<ReloadableConfig>,
     /// The settings that only a restart applies.
     pub(crate) needs_restart: Vec<String>,
     /// The limits of the Envoy rules that run, and of those of the text, by the names of their policies.
@@ -41,7 +41,7 @@ impl ConfigCheck {
     pub(crate) fn new(
         text: &str,
         format: Format,
-        running: &Rules,
+        running: &ReloadableConfig,
         state: &ConfigState,
     ) -> ConfigCheck {
         let file = match ConfigFile::parse(text, format) {
@@ -116,11 +116,11 @@ fn not_read(setting: &str, lines: &FieldLines) -> Finding {
 }
 
 /// Checks the Envoy rules of the text together with those of the directory that the server reads. Returns the limits of
-/// the rules that run and of those of the text. Rules of an xDS server are in neither.
+/// the rules that run and of those of the text. ReloadableConfig of an xDS server are in neither.
 #[cfg(feature = "envoy")]
 fn check_envoy_rules(
     config: &Config,
-    running: &Rules,
+    running: &ReloadableConfig,
     state: &ConfigState,
     lines: &FieldLines,
     findings: &mut Vec<Finding>,

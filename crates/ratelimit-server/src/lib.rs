@@ -141,8 +141,8 @@ pub use self::{
     client_key::ClientKey,
     completions::Completions,
     config::{
-        Bounds, Config, ConflictingSettings, InvalidConfig, LogFormat, Policies, Rules, Settings,
-        StoreConfig,
+        Bounds, Config, ConflictingSettings, InvalidConfig, LogFormat, Policies, ReloadableConfig,
+        Settings, StoreConfig,
     },
     health::Health,
     listener::Listener,

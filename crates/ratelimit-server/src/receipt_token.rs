@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::{
     api_error::ApiError,
-    config::{AdminToken, Rules, StoreConfig},
+    config::{AdminToken, ReloadableConfig, StoreConfig},
     hex::{from_hex, to_hex},
     hmac::hmac_sha256,
 };
@@ -53,7 +53,7 @@ impl ReceiptTokens {
 
     /// Signs a receipt. A receipt of the local fallback is signed with the secret of this process, because only
     /// this process has its budget.
-    pub(crate) fn sign(&self, rules: &Rules, receipt: &Receipt) -> String {
+    pub(crate) fn sign(&self, rules: &ReloadableConfig, receipt: &Receipt) -> String {
         let shared = self.shared_secret(rules).filter(|_| !receipt.is_local());
         let (kind, secret) = match shared {
             Some(secret) => (SecretScope::Shared, secret),
@@ -66,7 +66,7 @@ impl ReceiptTokens {
     }
 
     /// Verifies a token and returns its receipt.
-    pub(crate) fn verify(&self, rules: &Rules, text: &str) -> Result<Receipt, ApiError> {
+    pub(crate) fn verify(&self, rules: &ReloadableConfig, text: &str) -> Result<Receipt, ApiError> {
         let bytes = self.verified_bytes(rules, text);
         let bytes = bytes.ok_or_else(|| ApiError::unprocessable("not a receipt of this server"))?;
         let receipt = Receipt::from_bytes(&bytes, |name| rules.policies.named(name).cloned());
@@ -76,7 +76,7 @@ impl ReceiptTokens {
         })
     }
 
-    fn verified_bytes(&self, rules: &Rules, text: &str) -> Option<Vec<u8>> {
+    fn verified_bytes(&self, rules: &ReloadableConfig, text: &str) -> Option<Vec<u8>> {
         let mut bytes = from_hex(text)?;
         let (message, code) = bytes.split_last_chunk::<CODE_BYTES>()?;
         let secret = match message.first()? {
@@ -92,7 +92,7 @@ impl ReceiptTokens {
     }
 
     /// The secret that servers with the same Redis and admin token share.
-    fn shared_secret(&self, rules: &Rules) -> Option<[u8; 32]> {
+    fn shared_secret(&self, rules: &ReloadableConfig) -> Option<[u8; 32]> {
         let (token, shared) = (rules.admin.as_ref()?, self.shared.as_ref()?);
         let purpose = format!("receipts of {shared}");
         Some(AdminToken::derive(token, purpose.as_bytes()))
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn only_an_unchanged_token_is_verified() {
-        let (tokens, rules) = (tokens(None), Rules::default());
+        let (tokens, rules) = (tokens(None), ReloadableConfig::default());
         let text = tokens.sign(&rules, &receipt());
 
         assert_eq!(tokens.verify(&rules, &text).unwrap().cost(), 3);
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn servers_agree_when_they_share_redis_and_token() {
-        let with = |token: &str| Rules {
+        let with = |token: &str| ReloadableConfig {
             admin: Some(AdminToken::from(token)),
-            ..Rules::default()
+            ..ReloadableConfig::default()
         };
         let (ours, theirs) = (with("0123456789abcdef"), with("0123456789abcdeX"));
         let other = |shared| ReceiptTokens {
@@ -161,7 +161,7 @@ mod tests {
         assert!(other(Some("shop")).verify(&theirs, &text).is_err());
         assert!(
             other(Some("shop"))
-                .verify(&Rules::default(), &text)
+                .verify(&ReloadableConfig::default(), &text)
                 .is_err()
         );
         assert!(other(Some("else")).verify(&ours, &text).is_err());

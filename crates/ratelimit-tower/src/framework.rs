@@ -30,7 +30,7 @@ pub struct HttpFramework;
 pub(crate) type Config = middleware::Config<HttpFramework>;
 
 /// The admission of a request that passed.
-pub(crate) type HttpAdmission = middleware::Admission<HttpFramework>;
+pub(crate) type HttpAdmission = middleware::AdmittedRequest<HttpFramework>;
 
 /// Inserts the slot into the request's extensions, and the decision if the layer shares it.
 #[inline]

@@ -61,6 +61,9 @@
 //! | `axum` | the peer's address from axum's `ConnectInfo`, the path from its `OriginalUri`, and bodies that convert into axum's |
 //! | `toml`, `yaml` | policies from a file, with `Registry::watch` |
 //!
+// The page links to another page, which docs.rs does not have: of two definitions of a link, Markdown takes the first.
+//! [Behind a proxy]: ratelimit_http::client_ip::TrustedProxies
+//!
 #![doc = include_str!("../docs/explain/client-key.md")]
 //!
 #![doc = include_str!("../docs/reference/headers.md")]
@@ -85,7 +88,7 @@ pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 #[doc(inline)]
 pub use ratelimit_http::{
     key::UnknownKeyName,
-    middleware::{SlotGuard, TierResolver},
+    middleware::{DecisionSharing, SlotGuard, TierResolver},
     registry::Registry,
 };
 

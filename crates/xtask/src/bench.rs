@@ -6,7 +6,7 @@ use crate::{
     command::{cargo, run},
     failure::Failure,
     redis::Redis,
-    tools,
+    tools::{self, Profile},
     workspace::Workspace,
 };
 
@@ -47,7 +47,12 @@ pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
         tools::ensure_one("wrk")?;
         tools::ensure_protoc()?;
         let target = Workspace::members()?.root.join("target");
-        let peer = tools::ensure_crate(&target, "throttlecrab-server", THROTTLECRAB)?;
+        let peer = tools::ensure_crate(
+            &target,
+            "throttlecrab-server",
+            THROTTLECRAB,
+            Profile::Release,
+        )?;
         Some(("THROTTLECRAB_SERVER_BIN", peer))
     } else {
         None

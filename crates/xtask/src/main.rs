@@ -6,6 +6,7 @@ mod book;
 mod check;
 mod command;
 mod failure;
+mod files;
 mod install;
 mod proto;
 mod redis;

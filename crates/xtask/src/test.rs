@@ -19,9 +19,8 @@ Options:
            tests; doctests are then not run on their own
 
 Environment:
-  RATELIMIT_TEST_REDIS_URL     Use the server at this address
-  RATELIMIT_TEST_REDIS=docker  Start servers in containers
-  REDIS_SERVER_BIN             Start this binary, not the `redis-server` in PATH";
+  RATELIMIT_TEST_REDIS_URL  Use the server at this address
+  REDIS_SERVER_BIN          Start this binary, not the `redis-server` in PATH";
 
 const ADVICE: &str = "mend the failing test; `cargo xtask test -- <name>` runs one";
 
@@ -52,11 +51,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let (suites, features) = (workspace.test_targets(), workspace.features());
     for line in Runner::find().lines(scope, &suites, &features, extra) {
         println!("==> cargo {}", line.join(" "));
-        let mut command = cargo(&line);
-        if redis == Redis::Docker {
-            command.env("RATELIMIT_TEST_REDIS", "docker");
-        }
-        command::run(&mut command, ADVICE)?;
+        command::run(&mut cargo(&line), ADVICE)?;
     }
     Ok(())
 }

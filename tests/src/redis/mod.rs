@@ -1,13 +1,9 @@
-//! A real Redis for tests: one that is given, one that is started here, or one in a container.
-//!
-//! In this order: `RATELIMIT_TEST_REDIS_URL`; a `redis-server` (or `valkey-server`, or what
-//! `REDIS_SERVER_BIN` names) on a free port, which dies with this process; a container, also by
-//! choice with `RATELIMIT_TEST_REDIS=docker`.
+//! A real Redis for tests: the server at `RATELIMIT_TEST_REDIS_URL`, or a `redis-server` (or `valkey-server`, or the binary
+//! that `REDIS_SERVER_BIN` names), which is started on a free port and ends with this process.
 //!
 //! [`TestRedis::deployed`] always starts servers here, and uses them as a documented user.
 
 mod acl;
-mod container;
 mod process;
 mod server;
 

@@ -30,16 +30,6 @@ pub struct RedisProcess {
 }
 
 impl RedisProcess {
-    /// The server binary to start: `REDIS_SERVER_BIN`, or the first known one on the path.
-    pub fn binary() -> Option<String> {
-        if let Ok(chosen) = env::var("REDIS_SERVER_BIN") {
-            return Some(chosen);
-        }
-        let path = env::var_os("PATH")?;
-        let on_path = |name: &&str| env::split_paths(&path).any(|dir| dir.join(name).is_file());
-        BINARIES.into_iter().find(on_path).map(str::to_owned)
-    }
-
     /// Whether the binary is a Redis 6, which lacks some settings.
     ///
     /// # Panics
@@ -242,7 +232,15 @@ fn keep(dir: &TempDir, arguments: &[String]) -> (Child, u32) {
     (keeper, pid)
 }
 
+/// The server binary to start: `REDIS_SERVER_BIN`, or the first known one on the path.
 fn found_binary() -> String {
-    RedisProcess::binary()
+    if let Ok(chosen) = env::var("REDIS_SERVER_BIN") {
+        return chosen;
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = |name: &&str| env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    let found = BINARIES.into_iter().find(on_path);
+    found
         .expect("no redis-server here: run `cargo xtask test`, or set REDIS_SERVER_BIN")
+        .to_owned()
 }

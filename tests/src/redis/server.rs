@@ -8,9 +8,8 @@ use std::{
 };
 
 use ratelimit_core::{Clock, RedisConfig, RedisStore};
-use testcontainers::{ContainerAsync, GenericImage};
 
-use super::{acl::Deployment, container, process::RedisProcess};
+use super::{acl::Deployment, process::RedisProcess};
 use crate::chaos::TestCluster;
 
 /// Longer than any pause of a busy machine: what is tested here is answers and not their speed.
@@ -32,7 +31,6 @@ enum Running {
     Given,
     Processes(Vec<RedisProcess>),
     Cluster(TestCluster),
-    Container(Box<ContainerAsync<GenericImage>>),
 }
 
 impl TestRedis {
@@ -41,17 +39,13 @@ impl TestRedis {
     /// # Panics
     ///
     /// When there is none, and none can be started: a test that needs Redis never skips.
+    #[expect(clippy::unused_async, reason = "133 tests await it")]
     pub async fn start() -> TestRedis {
         if let Ok(url) = env::var("RATELIMIT_TEST_REDIS_URL") {
             return TestRedis::at(url, Running::Given);
         }
-        let by_choice = env::var("RATELIMIT_TEST_REDIS").is_ok_and(|choice| choice == "docker");
-        if !by_choice && RedisProcess::binary().is_some() {
-            let process = RedisProcess::start(&[]);
-            return TestRedis::at(process.url(), Running::Processes(vec![process]));
-        }
-        let (container, url) = container::start().await;
-        TestRedis::at(url, Running::Container(Box::new(container)))
+        let process = RedisProcess::start(&[]);
+        TestRedis::at(process.url(), Running::Processes(vec![process]))
     }
 
     fn at(url: String, running: Running) -> TestRedis {

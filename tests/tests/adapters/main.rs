@@ -2,6 +2,7 @@
 
 mod attribute; // Handlers with a limit of their own.
 mod client; // A client that sees the bytes.
+mod code_blocks; // The code blocks of pages.
 mod declared_policies; // Attributes that name a policy.
 mod denials; // The response and the log line of a denial.
 mod log; // What was logged while a test ran.

@@ -1,12 +1,13 @@
-//! The numbers of the README and of the table of versions.
+//! The numbers of the README, and the tables of versions and features.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use ratelimit_core::RedisConfig;
 use ratelimit_http::policy_file::{Format, PolicyFile};
 
 const README: &str = include_str!("../../../README.md");
 const START: &str = include_str!("../../../docs/start/README.md");
+const FEATURES: &str = include_str!("../../../docs/reference/features.md");
 const MANIFEST: &str = include_str!("../../../Cargo.toml");
 const SERVERS: &str = include_str!("../../../crates/xtask/src/servers.rs");
 const EQUIVALENCE: &str = include_str!("../engine/equivalence.rs");
@@ -101,5 +102,76 @@ fn the_policies_of_the_readme_are_read() {
         let text = format!("[policy.api]\nlimits = \"10/min\"\n{field}\n");
         let file = PolicyFile::parse(&text, Format::Toml);
         assert_eq!(file.diagnostics, [], "{field}");
+    }
+}
+
+/// The names in a section of a manifest, with their values.
+fn section<'a>(manifest: &'a str, name: &str) -> Vec<(&'a str, &'a str)> {
+    let Some((_, section)) = manifest.split_once(&format!("\n[{name}]\n")) else {
+        return Vec::new();
+    };
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| line.split_once(" = ")).collect()
+}
+
+#[test]
+fn the_features_are_those_of_the_manifests() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut published = 0;
+    for entry in fs::read_dir(crates).expect("the crates") {
+        let folder = entry.expect("a crate").path();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        if manifest.contains("\npublish = false\n") {
+            continue;
+        }
+        published += 1;
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        let (_, rows) = FEATURES
+            .split_once(&format!("\n### {name}\n"))
+            .unwrap_or_else(|| panic!("{name} has no section"));
+        let rows = rows.split("\n#").next().unwrap_or_default().lines();
+        let rows = rows.filter(|row| row.starts_with("| `"));
+        let rows: BTreeSet<(&str, bool)> = rows
+            .map(|row| {
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                (cells[1].trim_matches('`'), cells[2] == "yes")
+            })
+            .collect();
+
+        let features = section(&manifest, "features");
+        let (defaults, features): (Vec<_>, Vec<_>) = features
+            .into_iter()
+            .partition(|(feature, _)| *feature == "default");
+        let is_default = |feature: &str| {
+            let mut lists = defaults.iter();
+            lists.any(|(_, list)| list.contains(&format!("\"{feature}\"")))
+        };
+        let features = features
+            .into_iter()
+            .map(|(name, _)| (name, is_default(name)));
+        assert_eq!(rows, features.collect(), "{name}");
+    }
+    assert_eq!(published, 8);
+
+    let (_, versions) = FEATURES.split_once("\n## Versions\n").expect("a section");
+    for (field, sentence) in [("version", "the version "), ("rust-version", "Rust ")] {
+        let package = section(MANIFEST, "workspace.package");
+        let value = package.iter().find(|(name, _)| *name == field);
+        let value = value.expect("a version").1.trim_matches('"');
+        assert!(versions.contains(&format!("{sentence}{value}")), "{value}");
+    }
+    let rows = versions.lines().filter(|row| row.starts_with("| `"));
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let declared = section(MANIFEST, "workspace.dependencies");
+        let name = cells[1].trim_matches('`');
+        let (_, value) = declared
+            .iter()
+            .find(|(found, _)| *found == name)
+            .expect(name);
+        assert!(
+            value.contains(&format!("\"{}\"", cells[2])),
+            "{row}: {value}"
+        );
     }
 }

@@ -94,6 +94,31 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_that_is_almost_full_is_warned_about() {
+    let observed = Observations::listen();
+    let bounded = ["--maxmemory", "100mb", "--maxmemory-policy", "noeviction"];
+    let fixture = Fixture::start(&bounded).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
+    heals(&ours).await;
+    let gauge = || {
+        observed
+            .names()
+            .iter()
+            .any(|name| name.contains("memory_used"))
+    };
+    eventually("the used memory is exported", async || gauge()).await;
+    assert!(observed.lines("of its maxmemory").is_empty());
+
+    let almost = fixture.info("used_memory") * 100 / 95;
+    fixture.command(&format!("CONFIG SET maxmemory {almost}"));
+
+    eventually("a warning", async || {
+        !observed.lines("of its maxmemory").is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
     const BOUND: usize = 1 << 17;
     const EXHAUSTED: usize = 1_000;

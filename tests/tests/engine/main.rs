@@ -22,6 +22,7 @@ mod keys;
 mod memory_capacity;
 mod multi_key;
 mod oracle;
+mod outages;
 mod peers;
 mod policies;
 mod prefetch;

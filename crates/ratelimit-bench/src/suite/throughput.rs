@@ -32,12 +32,12 @@ type Field = fn(&LoadResult) -> f64;
 const PER_SECOND: Field = |result| result.per_second;
 
 /// The results of every subject, turn by turn, at one number of tasks.
-struct Level {
+struct LoadLevel {
     tasks: usize,
     turns: [Vec<LoadResult>; 4],
 }
 
-impl Level {
+impl LoadLevel {
     fn spread(&self, subject: usize, of: Field) -> Spread {
         let values: Vec<f64> = self.turns[subject].iter().map(of).collect();
         Spread::of(&values)
@@ -55,7 +55,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     report.charts.push(percentiles(&levels));
 }
 
-fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
+fn measure(plan: Plan, url: &str, tasks: usize) -> LoadLevel {
     let runtime = runtime();
     let (ours, unbatched, with_nodelay) = runtime.block_on(async {
         (
@@ -89,10 +89,10 @@ fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
         };
         turns[2].push(runtime.block_on(run_load(tasks, plan.turn(), check)));
     }
-    Level { tasks, turns }
+    LoadLevel { tasks, turns }
 }
 
-fn rows_of(level: &Level, report: &mut Report) {
+fn rows_of(level: &LoadLevel, report: &mut Report) {
     let tasks = level.tasks;
     let per_second = |subject| level.spread(subject, |result| result.per_second);
     let row = |subject: usize| {
@@ -133,7 +133,7 @@ fn rows_of(level: &Level, report: &mut Report) {
     }
 }
 
-fn checks(levels: &[Level]) -> Chart {
+fn checks(levels: &[LoadLevel]) -> Chart {
     let lines = CHARTED.map(|subject| (named(subject), subject, PER_SECOND));
     Chart {
         name: "tasks".into(),
@@ -145,7 +145,7 @@ fn checks(levels: &[Level]) -> Chart {
     }
 }
 
-fn waits(levels: &[Level]) -> Chart {
+fn waits(levels: &[LoadLevel]) -> Chart {
     let p99: Field = |result| result.p99;
     let lines = CHARTED.map(|subject| (named(subject), subject, p99));
     Chart {
@@ -158,7 +158,7 @@ fn waits(levels: &[Level]) -> Chart {
     }
 }
 
-fn percentiles(levels: &[Level]) -> Chart {
+fn percentiles(levels: &[LoadLevel]) -> Chart {
     let lines: [(&str, usize, Field); 3] = [
         ("p50", 0, |result| result.p50),
         ("p99", 0, |result| result.p99),
@@ -182,7 +182,7 @@ fn named(subject: usize) -> &'static str {
     }
 }
 
-fn series(levels: &[Level], lines: [(&'static str, usize, Field); 3]) -> Vec<Series> {
+fn series(levels: &[LoadLevel], lines: [(&'static str, usize, Field); 3]) -> Vec<Series> {
     let series = lines.into_iter().map(|(name, subject, of)| {
         let points = levels.iter();
         let points = points.map(|level| (exact(level.tasks), level.spread(subject, of)));

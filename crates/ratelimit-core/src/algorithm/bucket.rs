@@ -347,10 +347,6 @@ impl Step for Bucket {
         true
     }
 
-    fn encode(&self, snapshot: BucketSnapshot) -> WireState {
-        [snapshot.at, snapshot.debt, snapshot.refunded, 0]
-    }
-
     /// Reads `at`, the debt and the count of refunded tokens. No bucket has a debt above `max_debt`.
     fn decode(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
         (debt <= self.max_debt()).then_some(BucketSnapshot {

@@ -242,10 +242,6 @@ impl Step for FixedWindow {
         true
     }
 
-    fn encode(&self, snapshot: WindowSnapshot) -> WireState {
-        [snapshot.at, snapshot.count, 0, 0]
-    }
-
     /// Reads `at` and the count; the other two numbers are 0.
     fn decode(&self, [at, count, _, _]: WireState) -> Option<WindowSnapshot> {
         let repaired = false;

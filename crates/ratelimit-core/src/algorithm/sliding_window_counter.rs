@@ -339,10 +339,6 @@ impl Step for SlidingWindowCounter {
         credit > 0
     }
 
-    fn encode(&self, snapshot: CounterSnapshot) -> WireState {
-        [snapshot.at, snapshot.prev, snapshot.cur, 0]
-    }
-
     /// Reads `at`, `prev` and `cur`; a count above the limit is not a state of this limit.
     fn decode(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
         let possible = prev <= self.limit && cur <= self.limit;

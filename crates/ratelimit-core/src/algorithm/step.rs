@@ -168,12 +168,6 @@ pub(crate) trait Step {
         false
     }
 
-    /// The numbers of a snapshot as a script returns them; zeros where an algorithm is never
-    /// prefetched.
-    fn encode(&self, _snapshot: Self::Snapshot) -> WireState {
-        [0; 4]
-    }
-
     /// The snapshot that the numbers of a script mean, or `None` if they cannot be a state of this
     /// limit. A reply with such numbers is an error of that call.
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "for scripts only"))]

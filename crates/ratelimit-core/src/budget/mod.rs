@@ -4,7 +4,6 @@
 //! Lua twins: `lua/check_one.lua` and `lua/check.lua` decide and store in the same order, `lua/reset.lua` resets.
 
 mod local;
-mod prefetch;
 mod settle;
 mod states;
 mod waits;

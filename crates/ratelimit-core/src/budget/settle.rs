@@ -116,6 +116,15 @@ impl Adjustment {
         }
         Adjustment::CatchUp { units: all }
     }
+
+    /// Whether it changes the limits of a group.
+    #[cfg(feature = "redis")]
+    pub(crate) fn changes(&self, group: &LimitGroup) -> bool {
+        match self {
+            Adjustment::CatchUp { units } => group.limits.iter().any(|own| units[own.index] > 0),
+            _ => true,
+        }
+    }
 }
 
 /// The result of an adjustment, over all limits of a group.

@@ -8,8 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[cfg(feature = "tokio")]
-use crate::limiter::prefetch::Prefetch;
 use crate::limiter::{
     Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup, unchecked::InFlight,
     verdict::Answer,
@@ -88,14 +86,9 @@ impl Check {
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         #[cfg(feature = "tokio")]
-        let unpaid = if hit.policy.prefetch().is_some() {
-            match Prefetch::check(limiter, &hit) {
-                Ok(charged) => return Check::finish(limiter, hit, Ok(charged), started),
-                Err(unpaid) => unpaid,
-            }
-        } else {
-            None
-        };
+        if let Some(decision) = limiter.shared.hot_keys.try_spend(&hit) {
+            return Check::finish(limiter, hit, Ok(decision.into()), started);
+        }
         let deny_cache = &limiter.shared.deny_cache;
         let lookup = deny_cache.start_lookup(hit);
         if let Some(denied) = lookup.and_then(|lookup| deny_cache.lookup(hit, lookup)) {
@@ -103,17 +96,12 @@ impl Check {
             return Check::finish(limiter, hit, Ok(denied.into()), started);
         }
         match limiter.send(hit).try_ready() {
-            Ok(answer) => {
-                limiter.record_answer(hit, None, answer.as_ref().ok(), Instant::now);
+            Ok(mut answer) => {
+                limiter.take_answer(hit, None, answer.as_mut().ok(), Instant::now());
                 Check::finish(limiter, hit, answer, started)
             }
             Err(answer) => {
                 deny_cache.enable();
-                #[cfg(feature = "tokio")]
-                let answer = match unpaid {
-                    Some(unpaid) => unpaid.complete(answer),
-                    None => answer,
-                };
                 Check(CheckState::Pending(Box::new(PendingCheck {
                     answer,
                     started: Instant::now(),
@@ -186,32 +174,33 @@ impl Future for Check {
 impl PendingCheck {
     /// Takes up the answer: deny cache, local budgets, failure mode, metrics.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let mut answer = ready!(Pin::new(&mut self.answer).poll(cx));
         let received = Instant::now();
         let (hit, limiter) = (self.hit.as_hit(), &self.limiter);
         record_span(hit, received - self.started);
-        limiter.record_answer(hit, self.lookup, answer.as_ref().ok(), || received);
+        limiter.take_answer(hit, self.lookup, answer.as_mut().ok(), received);
         self.in_flight = None;
         Poll::Ready(limiter.verdict(hit, answer))
     }
 }
 
 impl Limiter {
-    /// Tells the deny cache and the local budgets what the store answered; an error tells them nothing.
-    #[inline]
-    fn record_answer(
+    /// Takes up what the store replied to a hit: for the deny cache, for local decisions, and for hits that are paid from
+    /// memory. An error tells them nothing.
+    fn take_answer(
         &self,
         hit: Hit<'_>,
         lookup: Option<Lookup>,
-        answer: Option<&Charged>,
-        received: impl FnOnce() -> Instant,
+        answer: Option<&mut Charged>,
+        received: Instant,
     ) {
-        if let Some(Charged { decision, .. }) = answer
-            && self.shared.memory.is_none()
-        {
-            self.shared.deny_cache.record(hit, lookup, decision);
-            self.record_reply(&hit, decision, received());
-        }
+        let Some(Charged { decision, .. }) = answer else {
+            return;
+        };
+        self.shared.deny_cache.record(hit, lookup, decision);
+        self.record_reply(&hit, decision, received);
+        #[cfg(feature = "tokio")]
+        self.shared.hot_keys.replied(self, &hit, decision);
     }
 }
 

@@ -6,7 +6,7 @@
 //! - `policy_names.rs`: one warning when two policies of one name have different limits.
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
 //! - `fallback/`: decides while the store does not answer, from what the store replied last.
-//! - `prefetch/`: hot keys that are decided from memory, with units that the store has charged before.
+//! - `prefetch/`: hits on hot keys that are paid by units which the store has charged before.
 //! - `unchecked.rs`: hits that the store does not decide.
 //! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
 //! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
@@ -48,7 +48,7 @@ pub use self::{
     verdict::{JointVerdict, MemberVerdict, UncheckedReason, Verdict},
 };
 #[cfg(feature = "tokio")]
-use crate::limiter::prefetch::Prefetch;
+use crate::limiter::prefetch::HotKeys;
 #[cfg(feature = "acquire")]
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{
@@ -122,9 +122,9 @@ struct LimiterInner {
     offenders: Offenders,
     /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
-    /// The hot keys of policies with [`Policy::with_prefetch`].
+    /// The keys of which units are charged in advance.
     #[cfg(feature = "tokio")]
-    prefetch: Arc<Prefetch>,
+    hot_keys: Arc<HotKeys>,
     /// One permit for each settlement that is retried in the background.
     #[cfg(feature = "tokio")]
     late_settlements: Arc<tokio::sync::Semaphore>,
@@ -144,7 +144,7 @@ impl Limiter {
         let deny_cache = DenyCache::new(store.manual_clock());
         let fallback = Fallback::new(store.manual_clock());
         #[cfg(feature = "tokio")]
-        let prefetch = Prefetch::new(store.manual_clock());
+        let hot_keys = HotKeys::new(store.manual_clock());
         let shared = LimiterInner {
             // Recognised by type: a wrapper around a memory store is called through the trait.
             memory: (&store as &dyn Any).downcast_ref().cloned(),
@@ -154,7 +154,7 @@ impl Limiter {
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
             #[cfg(feature = "tokio")]
-            prefetch: Arc::new(prefetch),
+            hot_keys: Arc::new(hot_keys),
             #[cfg(feature = "tokio")]
             late_settlements: Arc::new(tokio::sync::Semaphore::new(settle::MAX_LATE_SETTLEMENTS)),
             policy_names: Arc::default(),

@@ -1,7 +1,5 @@
 //! Reservations: charges that can be settled or refunded, and that hold a slot.
 
-#[cfg(feature = "tokio")]
-use std::num::NonZeroU64;
 use std::{
     fmt,
     future::Future,
@@ -9,15 +7,14 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+#[cfg(feature = "tokio")]
+use crate::budget::Adjustment;
 use crate::limiter::{Check, Limiter, Verdict, verdict::Answer};
 use crate::{
-    budget::Adjustment,
     decision::{Decision, RefundMark},
     policy::FailureMode,
-    store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError, StoreFuture},
+    store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError},
 };
-#[cfg(feature = "tokio")]
-use crate::{decision::prefetched_slice, time::Timestamp};
 
 /// The future of [`Limiter::reserve`]: the [`Verdict`], and the [`Reservation`] if something was charged.
 ///
@@ -113,9 +110,6 @@ pub struct Reservation {
     limiter: Limiter,
     /// Whether the slot outlives this value, because the receipt was taken out.
     is_kept: bool,
-    /// The slice of prefetched units that paid it: the time of its charge, in microseconds.
-    #[cfg(feature = "tokio")]
-    slice: Option<NonZeroU64>,
     /// Stops the renewal of the lease.
     #[cfg(feature = "tokio")]
     renewal: Option<tokio::task::AbortHandle>,
@@ -131,8 +125,6 @@ impl Reservation {
             receipt,
             limiter: limiter.clone(),
             is_kept: false,
-            #[cfg(feature = "tokio")]
-            slice: prefetched_slice(answer.verdict.decision()?, &answer.marks),
         })
     }
 
@@ -177,22 +169,9 @@ impl Reservation {
     /// in the background, or when its lease ends.
     pub async fn settle(self, actual: u64) -> Result<Settlement, StoreError> {
         match self.receipt.adjustment_to(actual) {
-            Some(change) => self.adjust(change).await,
+            Some(change) => self.limiter.adjust(&self.receipt, change).await,
             None => Ok(Settlement::Unchanged),
         }
-    }
-
-    /// Changes the charge in the store that made it, or gives prefetched units back to their slice.
-    fn adjust(&self, change: Adjustment) -> StoreFuture<Settlement> {
-        #[cfg(feature = "tokio")]
-        if let (Some(slice), Adjustment::Refund { units }) = (self.slice, change) {
-            let hit = Hit::for_keys(self.receipt.policy(), self.receipt.keys());
-            let prefetch = &self.limiter.shared.prefetch;
-            if prefetch.try_unspend(&hit, Timestamp::from_micros(slice.get()), units) {
-                return StoreFuture::ready(Ok(Settlement::Applied));
-            }
-        }
-        self.limiter.adjust(&self.receipt, change)
     }
 }
 

@@ -63,7 +63,7 @@ impl Limiter {
             // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));
             #[cfg(feature = "tokio")]
-            shared.prefetch.forget(Hit::for_keys(part, keys));
+            shared.hot_keys.forget(Hit::for_keys(part, keys));
         }
         answer
     }

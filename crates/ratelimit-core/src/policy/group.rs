@@ -145,11 +145,6 @@ impl EffectiveLimit {
         }
     }
 
-    /// The units between the plain limit and the ceiling.
-    pub(crate) const fn headroom(&self) -> u64 {
-        self.extra
-    }
-
     /// The demand of a hit. Without overdraft the headroom is reserved, so that the hit is compared
     /// with the plain limit although the state is counted against the ceiling.
     ///

@@ -13,7 +13,6 @@ use std::{
 use crate::store::{
     hit::Hit,
     joint::{CannotJoin, JointHit},
-    prefetch::{CannotPrefetch, PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
 use crate::{budget::Adjustment, decision::Charged, key_set::KeySet, policy::Policy, time::Clock};
@@ -97,18 +96,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(StoreError::refused(CannotSettle)))
     }
 
-    /// Decides a hit, and charges further units in the same step, which the limiter spends later from memory.
-    ///
-    /// - The hit comes first: the units are taken of the rest, and none when the hit is denied. A hit of cost 0 asks
-    ///   for the units alone.
-    /// - The units never use the headroom of a throttle.
-    /// - The default implementation fails with [`StoreError::Refused`], and the limiter sends every hit to
-    ///   [`hit`](Store::hit).
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        let _ = (hit, request);
-        StoreFuture::ready(Err(StoreError::refused(CannotPrefetch)))
-    }
-
     /// Clears what `keys` have spent in the budgets of `policy`.
     ///
     /// Tiers with budgets under other names need calls of their own; [`Limiter::reset`](crate::Limiter::reset) makes them.
@@ -137,7 +124,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns a timer on the clock of a simulation, by which prefetching waits in place of tokio's timers.
+    /// Whether all budgets of a hit are charged at the same moment, by one clock. Hits on several nodes are not.
+    #[doc(hidden)]
+    fn decides_in_one_step(&self, _hit: &Hit<'_>) -> bool {
+        true
+    }
+
+    /// Returns a timer on the clock of a simulation, which replaces tokio's timers.
     #[doc(hidden)]
     fn virtual_timer(&self, _span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         None
@@ -158,10 +151,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).settle(receipt, change)
     }
 
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        (**self).prefetch(hit, request)
-    }
-
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         (**self).reset(policy, keys)
     }
@@ -172,6 +161,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn manual_clock(&self) -> Option<Clock> {
         (**self).manual_clock()
+    }
+
+    fn decides_in_one_step(&self, hit: &Hit<'_>) -> bool {
+        (**self).decides_in_one_step(hit)
     }
 
     fn virtual_timer(&self, span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {

@@ -15,7 +15,7 @@ use crate::{
     rule::{
         Effect, Role, Rule, RulePolicy, Rules, Window,
         bucket::bucket_policy,
-        tree::{Level, RuleNode},
+        tree::{DescriptorLevel, RuleNode},
         unit::{Rate, Unit},
     },
 };
@@ -174,7 +174,7 @@ fn policy_of<'p>(
 
 /// Adds one rule at the end of its path.
 fn add_rule(
-    domains: &mut HashMap<String, Level>,
+    domains: &mut HashMap<String, DescriptorLevel>,
     rule: &RuleConfig,
     policy: RulePolicy,
     diagnostics: &mut Diagnostics,
@@ -208,7 +208,7 @@ fn add_rule(
 
 /// Adds descriptors to the level of their path.
 fn add_level(
-    level: &mut Level,
+    level: &mut DescriptorLevel,
     descriptors: Vec<DescriptorConfig>,
     path: &PolicyName,
     diagnostics: &mut Diagnostics,

@@ -4,7 +4,7 @@ use ratelimit_core::Policy;
 
 use crate::rule::{
     Effect, Role, Rules,
-    tree::{Level, RuleNode},
+    tree::{DescriptorLevel, RuleNode},
 };
 
 /// A rule that limits requests.
@@ -53,7 +53,7 @@ impl Rules {
 }
 
 /// All nodes below a level. A stack in place of recursion: a path may have any number of steps.
-fn all_nodes(level: &Level) -> impl Iterator<Item = &RuleNode> {
+fn all_nodes(level: &DescriptorLevel) -> impl Iterator<Item = &RuleNode> {
     let mut open: Vec<&RuleNode> = level.nodes().collect();
     std::iter::from_fn(move || {
         let node = open.pop()?;

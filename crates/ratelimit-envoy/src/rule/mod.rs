@@ -31,7 +31,7 @@ use self::override_cache::OverrideCache;
 pub use self::{builder::RulesBuilder, listing::ListedRule, unit::Unit};
 pub(crate) use self::{
     rule_policy::RulePolicy,
-    tree::{Level, RuleNode, budget_key},
+    tree::{DescriptorLevel, RuleNode, budget_key},
     unit::Rate,
     window::Window,
 };
@@ -41,14 +41,14 @@ pub(crate) use self::{
 /// A lookup is one hash lookup for each entry of a descriptor, and the patterns of its key.
 #[derive(Debug, Default)]
 pub struct Rules {
-    domains: HashMap<String, Level>,
+    domains: HashMap<String, DescriptorLevel>,
     overrides: OverrideCache,
     /// The policies of the rules that are not windows.
     policies: Vec<Policy>,
     /// Whether all rules are in quota mode.
     is_quota: bool,
     /// The rules for buckets of the quota service.
-    buckets: HashMap<String, Level>,
+    buckets: HashMap<String, DescriptorLevel>,
     unmatched: UnmatchedBuckets,
 }
 
@@ -69,7 +69,7 @@ impl Rules {
     }
 
     /// The rules of a domain.
-    pub(crate) fn domain(&self, name: &str) -> Option<&Level> {
+    pub(crate) fn domain(&self, name: &str) -> Option<&DescriptorLevel> {
         self.domains.get(name)
     }
 

@@ -12,7 +12,7 @@ use crate::{
 
 /// The rules for one entry of a descriptor.
 #[derive(Debug, Default)]
-pub(crate) struct Level {
+pub(crate) struct DescriptorLevel {
     keys: HashMap<Box<[u8]>, KeyRules>,
     /// Rules whose key is a pattern, in the order of the file.
     key_patterns: PatternNodes<KeyPattern>,
@@ -71,10 +71,10 @@ pub(crate) struct RuleNode {
     pub(crate) metric_key: String,
     /// Whether metrics have the value of the entry.
     pub(crate) value_to_metric: bool,
-    pub(crate) next: Level,
+    pub(crate) next: DescriptorLevel,
 }
 
-impl Level {
+impl DescriptorLevel {
     /// Adds a node, unless there is one for the same key and value already.
     pub(crate) fn add(&mut self, key: &str, value: &str, node: RuleNode) -> bool {
         let before = self.len;

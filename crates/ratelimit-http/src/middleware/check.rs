@@ -14,7 +14,7 @@ use crate::{
     key::KeyError,
     metrics,
     middleware::{
-        admission::Admission,
+        admitted_request::AdmittedRequest,
         config::{Config, DecisionSharing, ResponseTo},
         pending::{CompletedCheck, PendingCheck},
         rejection::{Rejection, RejectionReason},
@@ -35,7 +35,7 @@ pub enum CheckOutcome<F: Framework> {
     /// The request is not served; this is its response.
     Rejected(F::Response),
     /// The request is served after this delay, which is zero unless a shaping limit asks for it.
-    Admitted(Duration, Admission<F>),
+    Admitted(Duration, AdmittedRequest<F>),
     /// The tier is being looked up. Await it and pass it to [`Config::check_resolved`].
     #[cfg(feature = "tokio")]
     Resolving(PendingTier),
@@ -61,9 +61,6 @@ impl<F: Framework> Config<F> {
             return CheckOutcome::Bypassed;
         }
         let key = (self.key)(request);
-        if let Ok(key) = &key {
-            self.observe_key(key);
-        }
         if self.flags.has_rules
             && let Some(outcome) = self.apply_rules(request, key.as_ref().ok())
         {
@@ -127,7 +124,7 @@ impl<F: Framework> Config<F> {
         &self,
         limiter: &Limiter,
         request: &F::Request,
-    ) -> Result<Option<(Duration, Admission<F>)>, F::Response> {
+    ) -> Result<Option<(Duration, AdmittedRequest<F>)>, F::Response> {
         let mut outcome = self.check(limiter, request);
         loop {
             return match outcome {
@@ -184,7 +181,7 @@ impl<F: Framework> Config<F> {
             return CheckOutcome::Rejected(self.deny(request, verdict, tier.as_ref()));
         }
         let (delay, guard) = (delay(verdict), self.enter(request));
-        CheckOutcome::Admitted(delay, Admission::new(ready, tier, guard))
+        CheckOutcome::Admitted(delay, AdmittedRequest::new(ready, tier, guard))
     }
 
     /// The main key of a request that has none, if no limit counts by the main key, as in `10/s by global`.
@@ -207,14 +204,14 @@ impl<F: Framework> Config<F> {
         &self,
         request: &F::Request,
         completed: CompletedCheck,
-    ) -> Result<(Duration, Admission<F>), F::Response> {
+    ) -> Result<(Duration, AdmittedRequest<F>), F::Response> {
         let verdict = completed.verdict;
         if !verdict.is_allowed() {
             return Err(self.deny(request, &verdict, completed.tier.as_ref()));
         }
         let delay = delay(&verdict);
         let guard = self.enter(request);
-        let mut admission = Admission::new(Some(verdict), completed.tier, guard);
+        let mut admission = AdmittedRequest::new(Some(verdict), completed.tier, guard);
         if let Some(reservation) = completed.reservation {
             admission.hold(request, reservation);
             if let Some(count) = self.body_count(request) {

@@ -45,7 +45,7 @@
 //! 6. Drive the four steps in the future of the layer's service, and keep the [`BodyGuard`] in the
 //!    type of its bodies.
 
-mod admission;
+mod admitted_request;
 mod body_cost;
 mod body_counter;
 mod body_guard;
@@ -54,7 +54,6 @@ mod check;
 mod config;
 mod defaults;
 mod key_error_log;
-mod key_observer;
 mod key_warnings;
 mod latest_policy;
 mod memory_warning;
@@ -68,7 +67,7 @@ mod tier_resolver;
 #[cfg(feature = "tokio")]
 pub use self::tier_resolver::{PendingTier, ResolvedTier, TierResolver};
 pub use self::{
-    admission::Admission,
+    admitted_request::AdmittedRequest,
     body_counter::{BodyCount, BodyCounter},
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,

@@ -73,7 +73,7 @@ pub struct TierResolver {
 type Lookup = dyn Fn(Key) -> LookupFuture + Send + Sync;
 type LookupFuture = Pin<Box<dyn Future<Output = Result<Option<String>, String>> + Send>>;
 /// The tier of a key, or `None` while it is looked up.
-type Found = Option<Option<String>>;
+type TierResult = Option<Option<String>>;
 
 /// The tiers that were looked up, and those that are.
 #[derive(Default)]
@@ -87,7 +87,7 @@ struct TierCache {
 struct CachedTier {
     number: u64,
     expires: Instant,
-    found: watch::Receiver<Found>,
+    found: watch::Receiver<TierResult>,
 }
 
 /// A tier that is known, or is being looked up.
@@ -98,7 +98,7 @@ pub(crate) enum TierLookup {
 
 /// A lookup under way, and the longest wait for it.
 pub(crate) struct PendingLookup {
-    found: watch::Receiver<Found>,
+    found: watch::Receiver<TierResult>,
     max_wait: Duration,
 }
 
@@ -202,7 +202,7 @@ impl TierResolver {
         self.pending(found)
     }
 
-    fn pending(&self, found: watch::Receiver<Found>) -> TierLookup {
+    fn pending(&self, found: watch::Receiver<TierResult>) -> TierLookup {
         let max_wait = self.timeout + WAIT_SLACK;
         TierLookup::Pending(PendingLookup { found, max_wait })
     }
@@ -228,7 +228,7 @@ struct LookupEnd {
     resolver: TierResolver,
     key: Key,
     number: u64,
-    sender: watch::Sender<Found>,
+    sender: watch::Sender<TierResult>,
     result: Result<Option<String>, String>,
     _permit: OwnedSemaphorePermit,
 }
@@ -268,7 +268,7 @@ impl TierCache {
     fn enter(
         &mut self,
         key: &Key,
-        found: watch::Receiver<Found>,
+        found: watch::Receiver<TierResult>,
         expires: Instant,
         capacity: usize,
     ) -> u64 {

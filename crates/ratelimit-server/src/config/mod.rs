@@ -55,6 +55,6 @@ pub(crate) use self::{
 pub use self::{
     invalid::{ConflictingSettings, InvalidConfig},
     policies::Policies,
-    resolved::{Bounds, Config, Rules, StoreConfig},
+    resolved::{Bounds, Config, ReloadableConfig, StoreConfig},
     settings::{LogFormat, Settings},
 };

@@ -57,7 +57,7 @@ pub struct Config {
     /// The store of budgets.
     pub store: StoreConfig,
     /// The part that a reload replaces.
-    pub rules: Rules,
+    pub rules: ReloadableConfig,
     /// Timeouts and maximum sizes.
     pub bounds: Bounds,
     /// How long readiness waits for the first connection to Redis; `None` for as long as it takes.
@@ -83,7 +83,7 @@ pub struct Config {
 /// The part of the configuration that a reload replaces.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Rules {
+pub struct ReloadableConfig {
     /// The policies by name.
     pub policies: Policies,
     /// Finds the client IP for requests without a key.
@@ -204,7 +204,7 @@ impl Config {
                 .clone()
                 .map_or_else(default_log, |filter| filter.0),
             log_format: settings.log_format.unwrap_or_default(),
-            rules: Rules::of(settings)?,
+            rules: ReloadableConfig::of(settings)?,
             warnings: Vec::new(),
             environment_notes: Vec::new(),
         };
@@ -275,14 +275,14 @@ fn default_drain() -> Duration {
     }
 }
 
-impl Rules {
-    fn of(mut settings: Settings) -> Result<Rules, InvalidConfig> {
+impl ReloadableConfig {
+    fn of(mut settings: Settings) -> Result<ReloadableConfig, InvalidConfig> {
         let policies = Policies::new(std::mem::take(&mut settings.policy));
         // A configured `token_bucket` is the default that was chosen for checks without a name.
         let needs_policy = policies.configured().next().is_some()
             && policies.is_built_in(Algorithm::TokenBucket.as_str());
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
-        Ok(Rules {
+        Ok(ReloadableConfig {
             #[cfg(feature = "console")]
             settings: super::reloadable::ReloadableSettings::new(&settings),
             client: proxies::resolver(&settings)?,

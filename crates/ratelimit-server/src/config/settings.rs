@@ -530,7 +530,7 @@ impl Settings {
         macro_rules! changed {
             ($($name:ident)*) => { [$( (stringify!($name), self.$name != running.$name) ),*] };
         }
-        // The other settings are part of `Rules`, which a reload replaces.
+        // The other settings are part of `ReloadableConfig`, which a reload replaces.
         let settings = changed!(listen admin_listen envoy_listen envoy_config
             envoy_merge_domains envoy_ignore_dot_files envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
             redis_prefix time_budget on_failure no_deny_cache local_keys memory_keys

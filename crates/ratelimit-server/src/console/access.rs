@@ -12,7 +12,7 @@ use crate::{
     api_error::ApiError,
     app::App,
     browser_guard::{check_host, check_own_site, is_page_visit},
-    config::{ConsoleMode, Rules},
+    config::{ConsoleMode, ReloadableConfig},
 };
 
 /// The headers of every response below `/console`.
@@ -43,7 +43,7 @@ const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// Authorises the calls of the API but those of the session. Handlers find the [`Caller`] and the
-/// [`Admission`](admin_auth::Admission) in the extensions.
+/// [`AdminAccess`](admin_auth::AdminAccess) in the extensions.
 pub(super) async fn authorize(
     State(app): State<App>,
     mut request: Request,
@@ -58,7 +58,7 @@ pub(super) async fn authorize(
 /// Checks a call of the API that changes something. It needs `--console write`, also with the token.
 pub(super) fn admit_change(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     request: &Request,
 ) -> Result<Caller, ApiError> {
     let caller = admin_auth::admit_change(app, rules, request)?;
@@ -72,7 +72,11 @@ pub(super) fn admit_change(
 /// Hides the console where it is off, and refuses requests by other names and of other origins.
 ///
 /// A link on another page may open the page itself.
-pub(crate) fn check_request(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
+pub(crate) fn check_request(
+    app: &App,
+    rules: &ReloadableConfig,
+    request: &Request,
+) -> Result<(), ApiError> {
     if app.console_mode(rules) == ConsoleMode::Off {
         return Err(ApiError::not_found());
     }

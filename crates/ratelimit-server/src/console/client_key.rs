@@ -23,7 +23,7 @@ use crate::{
     app::App,
     check_keys::{check_pattern, key_text, named_key},
     client_key::{Header, WalkStepView, parse_header, parse_peer, written_header},
-    config::Rules,
+    config::ReloadableConfig,
     json_body::{parse, read_up_to},
     json_object::Object,
     json_response::json,
@@ -114,7 +114,7 @@ async fn client_key(State(app): State<App>, request: Request) -> Result<Response
 
 /// Finds the key as a check of this server does. `Err` is an answer as well: the request cannot be one.
 fn find(
-    rules: &Rules,
+    rules: &ReloadableConfig,
     call: &ClientKeyRequest,
 ) -> Result<ClientKeyResponse, Box<ClientKeyResponse>> {
     let bad_config = |advice: String| Box::new(ClientKeyResponse::error(BAD_CONFIG, advice));
@@ -174,7 +174,7 @@ fn find(
 }
 
 /// The key that the query names, as it is shown in other calls.
-fn explicit_key(rules: &Rules, query: &str) -> Result<Option<String>, ClientIpError> {
+fn explicit_key(rules: &ReloadableConfig, query: &str) -> Result<Option<String>, ClientIpError> {
     let query = query.strip_prefix('?').unwrap_or(query);
     let Some(key) = ExplicitKey::from_query(query.as_bytes(), "key")? else {
         return Ok(None);
@@ -215,7 +215,7 @@ fn header_lines(text: &str) -> (Vec<Header>, Vec<String>) {
 /// The advice that the server logs once, and about headers that it does not read.
 fn advice_about(
     resolver: &ClientIpResolver,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     peer: Option<IpAddr>,
     headers: &[Header],
     is_own: bool,

@@ -13,12 +13,12 @@ use axum::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    admin_auth::{self, Admission, Caller, attempt_key},
+    admin_auth::{self, AdminAccess, Caller, attempt_key},
     api_error::ApiError,
     app::App,
     audit::Audit,
     browser_guard::{SEC_FETCH_SITE, check_own_origin, is_https},
-    config::{AdminToken, ConsoleMode, Rules},
+    config::{AdminToken, ConsoleMode, ReloadableConfig},
     json_body::{parse, read},
     json_object::Object,
     json_response::json,
@@ -46,7 +46,12 @@ struct SessionResponse {
 }
 
 impl SessionResponse {
-    fn new(app: &App, rules: &Rules, is_signed_in: bool, expires_at: Option<u64>) -> Self {
+    fn new(
+        app: &App,
+        rules: &ReloadableConfig,
+        is_signed_in: bool,
+        expires_at: Option<u64>,
+    ) -> Self {
         let can_change = app.console_mode(rules) == ConsoleMode::Write;
         SessionResponse {
             signed_in: is_signed_in,
@@ -78,7 +83,7 @@ async fn find(State(app): State<App>, request: Request) -> Result<Response<Body>
     let rules = app.rules();
     let token = app.admin_token(&rules);
     let caller = match admin_auth::identify(&app, &rules, &request) {
-        Ok(Admission { caller, .. }) => Some(caller),
+        Ok(AdminAccess { caller, .. }) => Some(caller),
         Err(why) if token.is_some() && AdminToken::is_sent(request.headers()) => {
             return admin_auth::log_refused(&app, &request, Err(why));
         }
@@ -145,7 +150,7 @@ async fn sign_out(State(app): State<App>, request: Request) -> Result<Response<B
 }
 
 /// Refuses a browser that makes the call for a page of another origin. Programs send neither header.
-fn check_page(rules: &Rules, request: &Request) -> Result<(), ApiError> {
+fn check_page(rules: &ReloadableConfig, request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     if headers.contains_key(SEC_FETCH_SITE) || headers.contains_key(ORIGIN) {
         check_own_origin(rules, request)?;

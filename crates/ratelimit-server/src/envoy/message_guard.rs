@@ -38,7 +38,7 @@ pub(super) struct MessageBounds {
     /// The largest message, in bytes.
     pub(super) max_bytes: usize,
     /// The repeated fields that are counted, from the outermost.
-    levels: &'static [Level],
+    levels: &'static [MessageField],
     /// Whether a client sends one message, whose memory is held until the response is sent. In a stream of messages, that of
     /// one is free when the next one is asked for.
     is_unary: bool,
@@ -46,7 +46,7 @@ pub(super) struct MessageBounds {
 
 /// A field with messages, and those in it that are counted.
 #[derive(Debug)]
-struct Level {
+struct MessageField {
     field: u32,
     /// The most messages of this field, in all of its parents.
     max: usize,
@@ -61,13 +61,13 @@ impl MessageBounds {
     pub(super) const RATE_LIMIT: MessageBounds = MessageBounds {
         max_bytes: 16 << 20,
         levels: &[
-            Level {
+            MessageField {
                 field: 2,
                 max: 1_024,
                 decoded_bytes: size_of::<RateLimitDescriptor>(),
                 too_many: "more than 1,024 descriptors",
             },
-            Level {
+            MessageField {
                 field: 1,
                 max: 16_384,
                 decoded_bytes: size_of::<Entry>(),
@@ -81,19 +81,19 @@ impl MessageBounds {
     pub(super) const QUOTA_REPORT: MessageBounds = MessageBounds {
         max_bytes: 16 << 20,
         levels: &[
-            Level {
+            MessageField {
                 field: 2,
                 max: 200_000,
                 decoded_bytes: size_of::<BucketQuotaUsage>(),
                 too_many: "a report has more than 200,000 usages",
             },
-            Level {
+            MessageField {
                 field: 1,
                 max: 200_000,
                 decoded_bytes: 0,
                 too_many: "a report has more than 200,000 bucket ids",
             },
-            Level {
+            MessageField {
                 field: 1,
                 max: 400_000,
                 decoded_bytes: size_of::<BucketEntry>(),
@@ -125,7 +125,7 @@ impl MessageBounds {
 /// Counts the fields of each level. Ends at the first one above a maximum.
 fn count_fields(
     mut rest: &[u8],
-    levels: &[Level],
+    levels: &[MessageField],
     counts: &mut [usize],
 ) -> Result<(), &'static str> {
     let (Some((level, inner_levels)), Some((count, inner_counts))) =

@@ -22,7 +22,7 @@ use tokio::{sync::watch, task::JoinError};
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{EnvoyConfig, InvalidConfig, RuleOptions, Rules as ConfigRules},
+    config::{EnvoyConfig, InvalidConfig, ReloadableConfig, RuleOptions},
     envoy::{ratelimit_metrics::count_config_load, resources::Resources},
     file_read::{FileThread, read_start},
     hangup::Hangup,
@@ -43,7 +43,7 @@ const MAX_FAILURES: u32 = 3;
 ///
 /// [`InvalidConfig::File`] for the first file with errors, or [`InvalidConfig::Unreadable`].
 pub(crate) fn load_rules(
-    rules: &ConfigRules,
+    rules: &ReloadableConfig,
     directory: Option<&Path>,
     options: RuleOptions,
 ) -> Result<(Rules, Vec<FileDiagnostics>), InvalidConfig> {
@@ -53,7 +53,7 @@ pub(crate) fn load_rules(
 
 /// A builder with the rules of [`load_rules`].
 fn read_files(
-    rules: &ConfigRules,
+    rules: &ReloadableConfig,
     directory: Option<&Path>,
     options: RuleOptions,
 ) -> Result<(RulesBuilder, Vec<FileDiagnostics>), InvalidConfig> {
@@ -95,7 +95,7 @@ pub(crate) struct CurrentRules {
 /// The sources of rules: the configuration, and the files of the directory.
 #[derive(Clone)]
 struct Sources {
-    config: Arc<ConfigRules>,
+    config: Arc<ReloadableConfig>,
     files: Digest,
 }
 
@@ -186,7 +186,7 @@ impl CurrentRules {
     async fn reload_in(
         self: &Arc<CurrentRules>,
         thread: &mut FileThread,
-        rules: &Arc<ConfigRules>,
+        rules: &Arc<ReloadableConfig>,
     ) -> bool {
         let (current, rules) = (Arc::clone(self), Arc::clone(rules));
         let reloaded = thread.run(move || current.reload(&rules)).await;
@@ -198,7 +198,7 @@ impl CurrentRules {
     }
 
     /// Reads the files again. The result is whether their rules are in force.
-    fn reload(&self, rules: &ConfigRules) -> bool {
+    fn reload(&self, rules: &ReloadableConfig) -> bool {
         let mut resources = self.lock_resources();
         match self.build(rules, &mut resources) {
             Ok(rules) => {
@@ -250,7 +250,11 @@ impl CurrentRules {
         }
     }
 
-    fn build(&self, rules: &ConfigRules, resources: &mut Resources) -> Result<Rules, CliError> {
+    fn build(
+        &self,
+        rules: &ReloadableConfig,
+        resources: &mut Resources,
+    ) -> Result<Rules, CliError> {
         let directory = self.config.directory.as_deref();
         let (mut builder, findings) = read_files(rules, directory, self.config.options)?;
         resources.add_to(&mut builder)?;

@@ -20,7 +20,7 @@ use crate::{
     app::App,
     check_request::{CheckRequest, Item},
     check_response::{self, CheckResponse},
-    config::Rules,
+    config::ReloadableConfig,
     json_body::{BoundedVec, parse, read},
     json_object::Object,
     query::Query,
@@ -112,7 +112,7 @@ pub(super) async fn post(
 /// Charges each check by itself.
 async fn check_each(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     mut check_requests: Vec<CheckRequest>,
 ) -> Response<Body> {
     let deadline = Instant::now() + batch_time(app.bounds().decision, check_requests.len());
@@ -187,7 +187,7 @@ struct ChargedCheck {
 
 impl ChargedCheck {
     /// Turns the reservation into a receipt. The caller must not await before it sends the receipt.
-    fn into_result(self, app: &App, rules: &Rules) -> CheckResult {
+    fn into_result(self, app: &App, rules: &ReloadableConfig) -> CheckResult {
         let receipt = self.reservation.map(Reservation::into_receipt);
         CheckResult {
             verdict: self.verdict,
@@ -208,7 +208,11 @@ impl CheckResult {
     }
 }
 
-async fn respond(app: &App, rules: &Rules, check_request: &CheckRequest) -> Response<Body> {
+async fn respond(
+    app: &App,
+    rules: &ReloadableConfig,
+    check_request: &CheckRequest,
+) -> Response<Body> {
     let charged = charge(app, check_request).await;
     let result = charged.into_result(app, rules);
     let verdict = &result.verdict;

@@ -16,7 +16,7 @@ use crate::{
     check_request::CheckRequest,
     check_response,
     client::{Lines, Peer},
-    config::Rules,
+    config::ReloadableConfig,
     query::Query,
     refusal_log::BadCall,
 };
@@ -60,7 +60,7 @@ pub(super) async fn any(
 /// Evaluates the rules of the policy on the request that the proxy forwards.
 fn evaluate_rules(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     check_request: &CheckRequest,
     parts: &Parts,
 ) -> Result<RuleOutcome, ApiError> {

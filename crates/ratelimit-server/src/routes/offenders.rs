@@ -17,7 +17,7 @@ use crate::{
     audit::Audit,
     check_keys::{key_text, name_of_key},
     check_request::unknown_policy,
-    config::Rules,
+    config::ReloadableConfig,
     envoy_policy::EnvoyPolicy,
     json_response::json,
     query::Query,
@@ -105,7 +105,7 @@ pub(super) async fn get(
 /// The offenders of each policy. `watched` is the number of their denials that were not enforced.
 fn entries(
     app: &App,
-    rules: &Rules,
+    rules: &ReloadableConfig,
     names: &[String],
     worst: impl Fn(&str) -> Vec<Offender>,
     watched: impl Fn(&Offender) -> u64,

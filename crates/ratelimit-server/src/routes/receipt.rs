@@ -19,7 +19,7 @@ use crate::{
     api_error::ApiError,
     app::App,
     check_request::{whole_number, whole_number_or_zero},
-    config::Rules,
+    config::ReloadableConfig,
     json_body::read_object,
 };
 
@@ -97,7 +97,11 @@ pub(super) async fn renew(
     settlement_response(app.limiter().renew(&receipt).await)
 }
 
-async fn slot_receipt(app: &App, rules: &Rules, request: Request) -> Result<Receipt, ApiError> {
+async fn slot_receipt(
+    app: &App,
+    rules: &ReloadableConfig,
+    request: Request,
+) -> Result<Receipt, ApiError> {
     let body: SlotRequest = read_object(app, request).await?;
     app.receipt_tokens().verify(rules, &body.receipt)
 }

@@ -2,8 +2,8 @@
 //!
 //! The source of the book is a copy of `docs`, in which links to other parts of the repository become plain text.
 
-mod html;
 mod page_links;
+mod rewrite;
 
 use std::{
     fs, io,
@@ -11,39 +11,36 @@ use std::{
     process::Command,
 };
 
-use crate::{command::run, failure::Failure, tools, workspace::Workspace};
+use crate::{
+    check,
+    command::run,
+    failure::Failure,
+    tools::{self, Profile},
+    workspace::Workspace,
+};
 
 pub(crate) const HELP: &str = "\
-Build the pages of docs into target/book, and check every link of the built pages.
+Build the pages of docs into target/book, and check every link of the built pages with lychee.
 
 Usage: cargo xtask book
 
 The first run installs mdBook into target/tools, which takes some minutes.";
 
 const VERSION: &str = "0.5.4";
-const ADVICE: &str = "fix the page that the built one comes from";
 
 /// Builds the book, and checks its links.
 pub(crate) fn build() -> Result<(), Failure> {
     let root = Workspace::members()?.root;
     let target = root.join("target");
-    let mdbook = tools::ensure_crate(&target, "mdbook", VERSION)?;
+    let mdbook = tools::ensure_crate(&target, "mdbook", VERSION, Profile::Debug)?;
     let (source, book) = (target.join("book-source"), target.join("book"));
     stage(&root, &source).map_err(|error| unwritable(&source, &error))?;
     let mut build = Command::new(mdbook);
     build.args(["build", "--dest-dir"]).arg(&book).arg(&source);
     run(&mut build, "see what mdBook says above")?;
     copy_pages(&root.join("docs"), &book).map_err(|error| unwritable(&book, &error))?;
-    let pages = html::read(&book).map_err(|error| unwritable(&book, &error))?;
-    Failure::unless_none(
-        html::problems(&pages, |path| book.join(path).exists()),
-        ADVICE,
-    )?;
-    println!(
-        "{} pages: {}",
-        pages.len(),
-        book.join("index.html").display()
-    );
+    check::links_of_built_pages([book.clone()].into_iter())?;
+    println!("{}", book.join("index.html").display());
     Ok(())
 }
 

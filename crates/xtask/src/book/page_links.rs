@@ -1,20 +1,20 @@
 //! Links of a page that the book has no file for: those out of `docs`, and those to a `README.md`.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
-use crate::check::links::{self, Rewritten};
+use super::rewrite::{self, Rewritten};
 
 /// A page for the book.
 ///
 /// - Links to files outside of `docs` become plain text.
 /// - mdBook makes an `index.html` of each `README.md`, and does not change links to it.
 pub(super) fn rewrite(page: &Path, text: &str) -> String {
-    links::rewrite(text, |link| {
+    rewrite::rewrite(text, |link| {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
         if path.is_empty() || link.contains("://") {
             return Rewritten::Unchanged;
         }
-        if !links::resolve(page, path).starts_with("docs") {
+        if !resolve(page, path).starts_with("docs") {
             return Rewritten::Text;
         }
         let hash = if anchor.is_empty() { "" } else { "#" };
@@ -23,6 +23,19 @@ pub(super) fn rewrite(page: &Path, text: &str) -> String {
             None => Rewritten::Unchanged,
         }
     })
+}
+
+/// The path of a link that stands on a page, from the top of the repository.
+fn resolve(page: &Path, link: &str) -> PathBuf {
+    let mut target = page.parent().unwrap_or(Path::new("")).to_owned();
+    for part in Path::new(link).components() {
+        match part {
+            Component::ParentDir => drop(target.pop()),
+            Component::Normal(name) => target.push(name),
+            _ => {}
+        }
+    }
+    target
 }
 
 #[cfg(test)]

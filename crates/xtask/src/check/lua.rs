@@ -7,9 +7,9 @@ use std::{
 };
 
 use crate::{
-    check::files,
     command::{answers, run},
     failure::Failure,
+    files,
     install::{self, Program},
     workspace::Workspace,
 };

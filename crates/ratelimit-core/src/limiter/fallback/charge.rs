@@ -3,7 +3,7 @@
 //! - A hit on a budget with uncharged units first waits until they are charged. Other hits on that budget wait for the
 //!   same charge.
 //! - A background task charges budgets that get no hits.
-//! - A charge is sent once: one whose reply is lost may have been made.
+//! - A charge is sent once, and only after the store has answered a peek: one whose reply is lost may have been made.
 
 use std::{
     sync::{
@@ -13,10 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use smallvec::SmallVec;
-use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
+use tokio::{runtime::Handle, sync::watch, task::JoinSet};
 
-use crate::limiter::fallback::{Fallback, share_of};
+use crate::limiter::fallback::{Fallback, known::ChargeEnd, share_of};
 use crate::{
     budget::{Adjustment, LimitUnits},
     metrics,
@@ -33,13 +32,11 @@ const MIN_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two peeks at a store that does not answer.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 /// Another task takes over from one that shows no progress for this time: its runtime is not driven.
-const MAX_SILENCE: Duration = Duration::from_secs(1);
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The charges of a fallback.
 #[derive(Debug)]
 pub(super) struct Charging {
-    /// Wakes hits that wait for a charge.
-    ended: Notify,
     /// When the background task was last seen, in microseconds after `since`; 0 without a task.
     last_seen: AtomicU64,
     since: Instant,
@@ -48,7 +45,6 @@ pub(super) struct Charging {
 impl Default for Charging {
     fn default() -> Charging {
         Charging {
-            ended: Notify::new(),
             last_seen: AtomicU64::new(0),
             since: Instant::now(),
         }
@@ -58,21 +54,22 @@ impl Default for Charging {
 /// The uncharged units of a hit's budgets.
 enum Uncharged {
     None,
-    /// They are being charged.
-    InFlight,
-    /// They have to be charged by this call.
-    Due(Box<Charge>),
+    /// Some of them are being charged.
+    InFlight(ChargeEnd),
+    /// They have to be charged by this call: one charge for each budget.
+    Due(Vec<Charge>),
 }
 
-/// A charge of the budgets of one hit. Dropping it without a result counts it as made: it may have been sent.
+/// A charge of one budget. Dropping it ends it: it counts as made if it may have been sent.
 struct Charge {
     fallback: Arc<Fallback>,
     hit: OwnedHit,
-    /// The groups of the hit's policy that are charged, by number.
-    groups: SmallVec<[usize; 1]>,
+    /// The number of the budget among the groups of the hit's policy.
+    group: usize,
     units: LimitUnits,
     charged_at: Timestamp,
-    is_ended: bool,
+    may_be_made: bool,
+    end: watch::Sender<Option<bool>>,
 }
 
 impl Fallback {
@@ -96,94 +93,93 @@ impl Fallback {
         store: &Arc<dyn Store>,
     ) -> Option<StoreFuture<()>> {
         self.start_task(store);
-        let first = match self.take_uncharged(hit) {
-            Uncharged::None => return None,
-            Uncharged::InFlight => None,
-            Uncharged::Due(charge) => match charge.send(store).try_ready() {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => return Some(StoreFuture::ready(Err(error))),
-                Err(charging) => Some(charging),
-            },
-        };
+        if !self.has_uncharged(hit) {
+            return None;
+        }
         let (fallback, store, hit) = (Arc::clone(self), Arc::clone(store), OwnedHit::new(*hit));
         Some(StoreFuture::pending(async move {
-            if let Some(charging) = first {
-                charging.await?;
-            }
             fallback.charge_all(&hit, &store).await
         }))
     }
 
     /// Charges until nothing is uncharged.
+    ///
+    /// # Errors
+    ///
+    /// That of a charge that was certainly not made, of this call or of another one that it waits for.
     async fn charge_all(
         self: Arc<Fallback>,
         hit: &OwnedHit,
         store: &Arc<dyn Store>,
     ) -> Result<(), StoreError> {
         loop {
-            let mut ended = std::pin::pin!(self.charging.ended.notified());
-            // Before the look at the budgets, so that no end is missed.
-            ended.as_mut().enable();
             match self.take_uncharged(&hit.as_hit()) {
                 Uncharged::None => return Ok(()),
-                Uncharged::Due(charge) => charge.send(store).await?,
-                Uncharged::InFlight => {
-                    let waited = tokio::time::timeout(MAX_SILENCE, ended).await;
-                    // The charge is on a runtime that is not driven.
-                    waited.map_err(|_| StoreError::Unavailable { source: None })?;
+                Uncharged::Due(charges) => {
+                    for charge in charges {
+                        charge.send(store).await?;
+                    }
+                }
+                Uncharged::InFlight(mut end) => {
+                    let end = end.wait_for(Option::is_some);
+                    // The charge may be on a runtime that is not driven.
+                    let end = tokio::time::timeout(MAX_SILENCE, end).await;
+                    if !matches!(end, Ok(Ok(end)) if *end == Some(true)) {
+                        return Err(StoreError::Unavailable { source: None });
+                    }
                 }
             }
         }
     }
 
-    /// Takes the uncharged units of a hit's budgets for a charge.
+    fn has_uncharged(&self, hit: &Hit<'_>) -> bool {
+        let mut known = lock(&self.known);
+        hit.policy.groups().iter().any(|group| {
+            let budget = known.get(hit, group);
+            budget.is_some_and(|budget| budget.uncharged().is_some())
+        })
+    }
+
+    /// Takes the uncharged units of a hit's budgets for charges.
     fn take_uncharged(self: &Arc<Fallback>, hit: &Hit<'_>) -> Uncharged {
         let mut known = lock(&self.known);
-        let mut is_in_flight = false;
-        let mut units = [0; MAX_LIMITS];
-        let mut charged_at = Timestamp::default();
-        let mut groups: SmallVec<[usize; 1]> = SmallVec::new();
+        for group in hit.policy.groups() {
+            if let Some(end) = known.get(hit, group).and_then(|own| own.charge_end()) {
+                return Uncharged::InFlight(end.clone());
+            }
+        }
+        let mut charges = Vec::new();
         for (number, group) in hit.policy.groups().iter().enumerate() {
             let Some(budget) = known.get(hit, group) else {
                 continue;
             };
-            if budget.is_charging() {
-                is_in_flight = true;
-                continue;
-            }
-            let Some(last) = budget.uncharged().map(|own| own.last) else {
+            let Some(charged_at) = budget.uncharged().map(|own| own.last) else {
                 continue;
             };
             let share = share_of(hit, budget.instances());
-            let (local, own) = self.uncharged_units(budget, hit, group, share.as_ref());
-            if own == [0; MAX_LIMITS] {
+            let (local, units) = self.uncharged_units(budget, hit, group, share.as_ref());
+            if units == [0; MAX_LIMITS] {
                 // Time has restored them.
                 budget.clear_uncharged(&self.uncharged);
                 continue;
             }
-            budget.begin_charge(local);
-            for (sum, own) in units.iter_mut().zip(own) {
-                *sum += own;
-            }
-            charged_at = charged_at.max(last);
-            groups.push(number);
+            let (end, ended) = watch::channel(None);
+            budget.begin_charge(local, ended);
+            charges.push(Charge {
+                fallback: Arc::clone(self),
+                hit: OwnedHit::new(*hit),
+                group: number,
+                units,
+                charged_at,
+                may_be_made: false,
+                end,
+            });
         }
-        drop(known);
-        if groups.is_empty() {
-            return if is_in_flight {
-                Uncharged::InFlight
-            } else {
-                Uncharged::None
-            };
+        if charges.is_empty() {
+            Uncharged::None
+        } else {
+            Uncharged::Due(charges)
         }
-        Uncharged::Due(Box::new(Charge {
-            fallback: Arc::clone(self),
-            hit: OwnedHit::new(*hit),
-            groups,
-            units,
-            charged_at,
-            is_ended: false,
-        }))
     }
 
     /// Starts the background task, unless it runs or nothing is uncharged. Without a runtime, a later hit does.
@@ -223,6 +219,16 @@ impl Charging {
 
 impl Charge {
     /// Sends the charge in a task, so that it is made also if its caller is dropped.
+    async fn send(self, store: &Arc<dyn Store>) -> Result<(), StoreError> {
+        let store = Arc::clone(store);
+        let Ok(runtime) = Handle::try_current() else {
+            return self.make(store).await;
+        };
+        let made = runtime.spawn(self.make(store)).await;
+        made.unwrap_or(Err(StoreError::Unavailable { source: None }))
+    }
+
+    /// Makes the charge, if the store answers a peek.
     ///
     /// | result | the units |
     /// |---|---|
@@ -230,70 +236,54 @@ impl Charge {
     /// | the store certainly did not charge them | stay uncharged; the error is returned |
     /// | refused | are dropped: the store would refuse them again |
     /// | any other error | may have been charged, and are not sent again |
-    fn send(self: Box<Charge>, store: &Arc<dyn Store>) -> StoreFuture<()> {
-        let hit = self.hit.as_hit();
-        let Some(receipt) = Receipt::of_units(&hit, self.charged_at) else {
-            return StoreFuture::ready(Ok(()));
-        };
-        let units = self.units;
-        let settling = store.settle(&receipt, Adjustment::CatchUp { units });
-        let settling = match settling.try_ready() {
-            Ok(settled) => return StoreFuture::ready(self.end(settled)),
-            Err(settling) => settling,
-        };
-        let Ok(runtime) = Handle::try_current() else {
-            return StoreFuture::pending(async move { self.end(settling.await) });
-        };
-        let ended = runtime.spawn(async move { self.end(settling.await) });
-        StoreFuture::pending(async move {
-            let ended = ended.await;
-            ended.unwrap_or(Err(StoreError::Unavailable { source: None }))
-        })
-    }
-
-    /// Records the result of the charge, and wakes the hits that wait for it.
-    fn end(
-        mut self: Box<Charge>,
-        settled: Result<Settlement, StoreError>,
-    ) -> Result<(), StoreError> {
-        let units = self.units.iter().copied().max().unwrap_or(0);
-        let outcome = match settled {
-            Ok(_) => "charged",
-            Err(StoreError::Refused { .. }) => "dropped",
+    async fn make(mut self, store: Arc<dyn Store>) -> Result<(), StoreError> {
+        // A charge is sent once, so only to a store that answers.
+        match store.hit(self.hit.as_hit().cost(0)).await {
+            Ok(_) | Err(StoreError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.may_be_made = true;
+        let (hit, units) = (self.hit.as_hit(), self.units.iter().copied().max());
+        let units = units.unwrap_or(0);
+        match self.settle(&store).await {
+            Ok(_) => metrics::count_catch_up("charged", units),
+            Err(error @ StoreError::Refused { .. }) => {
+                self.fallback.drop_units(&hit, units, &error.to_string());
+            }
             Err(error) if error.charged_nothing() => {
-                self.finish(false);
+                self.may_be_made = false;
                 return Err(error);
             }
             Err(error) => {
-                let policy = self.hit.as_hit().policy.name();
+                let policy = hit.policy.name();
                 tracing::debug!(policy, %error, "units that passed locally may not have been charged");
-                "unknown"
+                metrics::count_catch_up("unknown", units);
             }
-        };
-        metrics::count_catch_up(outcome, units);
-        self.finish(true);
+        }
         Ok(())
     }
 
-    fn finish(&mut self, may_be_made: bool) {
-        self.is_ended = true;
-        let hit = self.hit.as_hit();
-        let mut known = lock(&self.fallback.known);
-        for &number in &self.groups {
-            if let Some(budget) = known.get(&hit, &hit.policy.groups()[number]) {
-                budget.end_charge(may_be_made, &self.fallback.uncharged);
+    fn settle(&self, store: &Arc<dyn Store>) -> StoreFuture<Settlement> {
+        match Receipt::of_units(&self.hit.as_hit(), self.charged_at) {
+            Some(receipt) => {
+                let units = self.units;
+                store.settle(&receipt, Adjustment::CatchUp { units })
             }
+            // Nothing counts units, so there is nothing to charge.
+            None => StoreFuture::ready(Ok(Settlement::Unchanged)),
         }
-        drop(known);
-        self.fallback.charging.ended.notify_waiters();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if !self.is_ended {
-            self.finish(true);
+        let hit = self.hit.as_hit();
+        let mut known = lock(&self.fallback.known);
+        if let Some(budget) = known.get(&hit, &hit.policy.groups()[self.group]) {
+            budget.end_charge(self.may_be_made, &self.fallback.uncharged);
         }
+        drop(known);
+        self.end.send_replace(Some(self.may_be_made));
     }
 }
 
@@ -378,8 +368,10 @@ async fn charge_batch(fallback: &Arc<Fallback>, store: &Arc<dyn Store>, start: &
     }
     let mut charging = JoinSet::new();
     for hit in hits {
-        if let Uncharged::Due(charge) = fallback.take_uncharged(&hit.as_hit()) {
-            charging.spawn(charge.send(store));
+        if let Uncharged::Due(charges) = fallback.take_uncharged(&hit.as_hit()) {
+            for charge in charges {
+                charging.spawn(charge.make(Arc::clone(store)));
+            }
         }
     }
     let mut is_answering = true;

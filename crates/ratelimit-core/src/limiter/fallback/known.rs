@@ -11,6 +11,8 @@ use std::{
 use ahash::RandomState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
+#[cfg(feature = "tokio")]
+use tokio::sync::watch;
 
 use crate::{
     budget::{Budget, LimitUnits},
@@ -103,11 +105,23 @@ pub(super) struct Uncharged {
     pub(super) keys: KeySet,
     /// The time of the last hit.
     pub(super) last: Timestamp,
-    /// Whether hits passed since the charge in flight was made.
+    /// Whether hits passed since the charge in flight began.
     is_growing: bool,
-    /// The local states when the charge in flight was made.
-    charging: Option<Budget>,
+    charging: Option<ChargeInFlight>,
 }
+
+/// A charge of uncharged units that was begun.
+#[derive(Debug)]
+struct ChargeInFlight {
+    /// The local states when it began.
+    local: Budget,
+    #[cfg(feature = "tokio")]
+    end: ChargeEnd,
+}
+
+/// Tells the end of a charge to those who wait for it: whether it may have been made.
+#[cfg(feature = "tokio")]
+pub(super) type ChargeEnd = watch::Receiver<Option<bool>>;
 
 impl KnownBudgets {
     /// An empty table for `capacity` budgets.
@@ -164,6 +178,7 @@ impl KnownBudgets {
     }
 
     /// The index of a budget with uncharged units that are not in flight, from `start` on.
+    #[cfg(feature = "tokio")]
     pub(super) fn next_uncharged(&self, start: usize) -> Option<(usize, &Uncharged)> {
         let entries = self.entries.iter().enumerate().skip(start);
         let mut waiting = entries.filter_map(|(index, entry)| {
@@ -325,39 +340,6 @@ impl KnownBudget {
         self.local = None;
     }
 
-    /// Begins a charge of all that `local` has spent beyond the known states.
-    pub(super) fn begin_charge(&mut self, local: Budget) {
-        let own = self.local.as_mut();
-        if let Some(uncharged) = own.and_then(|own| own.uncharged.as_mut()) {
-            uncharged.charging = Some(local);
-            uncharged.is_growing = false;
-        }
-    }
-
-    /// Whether a charge is in flight.
-    pub(super) fn is_charging(&self) -> bool {
-        self.uncharged().is_some_and(|own| own.charging.is_some())
-    }
-
-    /// Ends a charge. If it may have been made, the store knows of its units.
-    pub(super) fn end_charge(&mut self, may_be_made: bool, count: &AtomicUsize) {
-        let Some(local) = &mut self.local else {
-            return;
-        };
-        let Some(uncharged) = &mut local.uncharged else {
-            return;
-        };
-        let Some(charged) = uncharged.charging.take() else {
-            return;
-        };
-        if may_be_made {
-            local.known = charged;
-            if !uncharged.is_growing {
-                self.clear_uncharged(count);
-            }
-        }
-    }
-
     /// Charges a hit to the known states that the store may have charged.
     pub(super) fn charge_known(&mut self, group: &LimitGroup, cost: u64, now: Timestamp) {
         let Some(local) = &mut self.local else {
@@ -367,7 +349,7 @@ impl KnownBudget {
         local.known.charge_units(group, units, now);
         let uncharged = local.uncharged.as_mut();
         if let Some(charging) = uncharged.and_then(|own| own.charging.as_mut()) {
-            charging.charge_units(group, units, now);
+            charging.local.charge_units(group, units, now);
         }
     }
 
@@ -390,6 +372,43 @@ impl KnownBudget {
     fn is_exhausted(&self, now: Timestamp) -> bool {
         let mut limits = self.reply.iter().flat_map(|reply| &reply.limits);
         limits.any(|limit| limit.exhausted_until > now)
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl KnownBudget {
+    /// Begins a charge of all that `local` has spent beyond the known states.
+    pub(super) fn begin_charge(&mut self, local: Budget, end: ChargeEnd) {
+        let own = self.local.as_mut();
+        if let Some(uncharged) = own.and_then(|own| own.uncharged.as_mut()) {
+            uncharged.charging = Some(ChargeInFlight { local, end });
+            uncharged.is_growing = false;
+        }
+    }
+
+    /// The end of the charge in flight.
+    pub(super) fn charge_end(&self) -> Option<&ChargeEnd> {
+        let charging = self.uncharged()?.charging.as_ref()?;
+        Some(&charging.end)
+    }
+
+    /// Ends a charge. If it may have been made, the store knows of its units.
+    pub(super) fn end_charge(&mut self, may_be_made: bool, count: &AtomicUsize) {
+        let Some(local) = &mut self.local else {
+            return;
+        };
+        let Some(uncharged) = &mut local.uncharged else {
+            return;
+        };
+        let Some(charged) = uncharged.charging.take() else {
+            return;
+        };
+        if may_be_made {
+            local.known = charged.local;
+            if !uncharged.is_growing {
+                self.clear_uncharged(count);
+            }
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     decision::{Charged, Decision, LimitDecision, Outcome},
     key_set::KeySet,
     limit::Limit,
+    log_throttle::LogThrottle,
     metrics,
     policy::{LimitGroup, MAX_LIMITS, Policy},
     store::{Hit, MemoryStore, StoreError},
@@ -37,6 +38,8 @@ use crate::{
 const DEFAULT_KEYS: usize = 65_536;
 /// Bytes of the local budgets: what 65,536 keys take, with room for logs.
 const MAX_BYTES: usize = 256 << 20;
+/// The pause between two log lines about units that are never charged.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 /// `retry_after` of a hit that the store may allow when it is back, or when hits in flight are answered.
 pub(super) const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -56,6 +59,8 @@ pub(super) struct Fallback {
     /// The charges of this process to the store.
     #[cfg(feature = "tokio")]
     charging: charge::Charging,
+    /// Log lines about units that are never charged.
+    dropped: LogThrottle,
 }
 
 impl Fallback {
@@ -82,6 +87,7 @@ impl Fallback {
             clock,
             #[cfg(feature = "tokio")]
             charging: charge::Charging::default(),
+            dropped: LogThrottle::new(1, LOG_PAUSE),
         }
     }
 
@@ -209,6 +215,12 @@ impl Fallback {
             }
             in_flight = in_flight.max(budget.in_flight);
             block = block.max(budget.block(group, now));
+            if matches!(error, StoreError::Overloaded) {
+                // The store answers other hits, and would not see a slot that is taken here.
+                let mut limits = group.limits.iter();
+                let slots = limits.find(|own| matches!(own.limit, Limit::Concurrency(_)));
+                block = block.max(slots.map(|own| (now + STORE_RETRY, own.index)));
+            }
         }
         let charged = match block {
             Some((until, index)) => {
@@ -220,7 +232,7 @@ impl Fallback {
         if charged.is_allowed() && !hit.is_read_only() && hit.policy.counts_units() {
             let is_uncharged = error.charged_nothing() && cfg!(feature = "tokio");
             if is_uncharged && !is_tracked {
-                metrics::count_catch_up("dropped", hit.cost);
+                self.drop_units(hit, hit.cost, "the table of the local fallback is full");
             }
             for group in hit.policy.groups() {
                 let Some(budget) = known.get(hit, group) else {
@@ -299,6 +311,20 @@ impl Fallback {
             *units = units.saturating_sub(known);
         }
         (local, units)
+    }
+
+    /// Counts and logs units that passed locally and that the store is never charged.
+    fn drop_units(&self, hit: &Hit<'_>, units: u64, cause: &str) {
+        metrics::count_catch_up("dropped", units);
+        if let Some(left_out) = self.dropped.permit() {
+            tracing::warn!(
+                policy = hit.policy.name(),
+                units,
+                cause,
+                left_out,
+                "requests that passed locally will not be charged to the store"
+            );
+        }
     }
 
     /// Charges a later change of a local charge to the store too.

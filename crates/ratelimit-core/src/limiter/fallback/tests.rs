@@ -183,6 +183,32 @@ fn a_runtime_that_ends_leaves_hits_to_the_next_one() {
     assert_eq!(remaining, 0);
 }
 
+/// A task of actix stays on the runtime of its worker, which may be blocked.
+#[test]
+fn a_runtime_that_is_not_driven_leaves_its_hits_to_another() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), KeySet::new(key("alice")));
+    let runtime = || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        { runtime }.enable_all().start_paused(true).build().unwrap()
+    };
+    let blocked = runtime();
+    store.switch(true);
+    blocked.block_on(passed(&limiter, &limit, &alice, 10));
+    store.switch(false);
+    // The task is taken over by the clock of the machine.
+    std::thread::sleep(super::charge::MAX_SILENCE);
+
+    runtime().block_on(async {
+        passed(&limiter, &limit, &KeySet::new(key("bob")), 1).await;
+        catch_up(&limiter).await;
+    });
+
+    let remaining = runtime().block_on(store.remaining(&limit, &key("alice")));
+    assert_eq!(remaining, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn units_that_were_refunded_locally_are_not_charged() {
     let store = SwitchedStore::new();

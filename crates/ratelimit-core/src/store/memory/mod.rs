@@ -7,7 +7,6 @@ mod entry;
 mod interner;
 mod joint;
 mod locked;
-mod prefetch;
 mod settled;
 mod shard;
 mod stats_reporter;
@@ -31,7 +30,6 @@ use crate::store::{
     contract::{Settlement, Store, StoreFuture},
     hit::Hit,
     joint::JointHit,
-    prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
 use crate::{
@@ -427,11 +425,6 @@ impl Store for MemoryStore {
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         StoreFuture::ready(Ok(self.adjust(receipt, change)))
-    }
-
-    /// Decides the hit and charges the units under the locks of all its shards.
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        StoreFuture::ready(self.grant(&hit, request))
     }
 
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {

@@ -44,7 +44,6 @@ use crate::{
         contract::{Settlement, Store, StoreError, StoreFuture},
         hit::{Hit, OwnedHit},
         joint::JointHit,
-        prefetch::{PrefetchGrant, PrefetchRequest},
         receipt::Receipt,
     },
     time::Clock,
@@ -357,10 +356,13 @@ impl Store for RedisStore {
         StoreFuture::pending(executor.settle(receipt, change))
     }
 
-    /// Decides a hit and charges further units by one call. Keys in several hash slots of a cluster are refused.
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        let executor = Arc::clone(&self.executor);
-        StoreFuture::pending(executor.prefetch(OwnedHit::new(hit), request))
+    /// Whether the keys of a hit are in one hash slot of a cluster.
+    fn decides_in_one_step(&self, hit: &Hit<'_>) -> bool {
+        let executor = &self.executor;
+        let names = executor
+            .keys
+            .key_names(hit.policy.groups(), |group| hit.key_for(group));
+        executor.router.same_node(&names)
     }
 
     /// Clears what keys have spent, one call for each key. Dropping the future leaves the remaining keys.

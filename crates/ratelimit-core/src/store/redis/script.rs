@@ -3,7 +3,7 @@
 //! | script | parts, in order |
 //! |---|---|
 //! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
-//! | `check`, `check_joint`, `prefetch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
+//! | `check`, `check_joint`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
 //! | `reset` | `prelude.lua`, `reset.lua` |
 //! | `check_unrolled` | the file of that name, with the parts of each limit |
 //! | `check_joint_windows` | the file of that name, with `joint_window.lua` for each member |
@@ -21,8 +21,8 @@ use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
 use crate::store::redis::script::functions::{count_of, function, settle_functions};
 use crate::store::redis::script::sources::{
-    CHECK, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, CHECK_UNROLLED, JOINT_WINDOW, PREFETCH,
-    PRELUDE, READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files, unrolled_file,
+    CHECK, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, CHECK_UNROLLED, JOINT_WINDOW, PRELUDE,
+    READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files, unrolled_file,
 };
 use crate::store::redis::wire::CODES;
 use crate::{
@@ -69,8 +69,6 @@ enum ScriptId {
     Settle(AlgorithmSet),
     /// A reset, under any limits.
     Reset,
-    /// One hit and further units, under any limits that can be prefetched.
-    Prefetch(AlgorithmSet),
 }
 
 /// A set of algorithms: bit `code - 1` for each. The order and the number of the limits make no difference.
@@ -123,11 +121,6 @@ impl Script {
         ScriptId::CheckJointWindows(members).script()
     }
 
-    /// The script that decides a hit on the limits of `groups` and charges further units.
-    pub(super) fn prefetch(groups: &[LimitGroup]) -> &'static Script {
-        ScriptId::Prefetch(AlgorithmSet::of(groups)).script()
-    }
-
     /// The script that changes a charge under the limits of `groups`. A single limit has no script of its own.
     pub(super) fn settle(groups: &[LimitGroup]) -> &'static Script {
         ScriptId::Settle(AlgorithmSet::of(groups)).script()
@@ -174,7 +167,6 @@ impl ScriptId {
                 let files: Vec<&str> = algorithms.filter_map(unrolled_file).collect();
                 unrolled::assemble(CHECK_UNROLLED, &files)
             }
-            ScriptId::Prefetch(set) => with_table(set, PREFETCH, counting_row),
             ScriptId::Settle(set) => with_table(set, SETTLE, |algorithm| {
                 let names = settle_functions(algorithm);
                 names.map(|name| function(algorithm, name)).to_vec()
@@ -263,14 +255,6 @@ fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<Stri
 fn check_row(algorithm: Algorithm) -> Vec<String> {
     let names = [Some("roll"), Some("state"), count_of(algorithm)];
     let mut row = names.map(|name| function(algorithm, name)).to_vec();
-    row.push(format!("'<{}'", numbers(algorithm)));
-    row
-}
-
-/// The row of an algorithm in the script that prefetches.
-fn counting_row(algorithm: Algorithm) -> Vec<String> {
-    let names = ["roll", "state", "left"];
-    let mut row = names.map(|name| function(algorithm, Some(name))).to_vec();
     row.push(format!("'<{}'", numbers(algorithm)));
     row
 }

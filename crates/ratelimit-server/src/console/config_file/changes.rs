@@ -4,7 +4,7 @@ use ratelimit_http::policy::HttpPolicy;
 use serde::Serialize;
 
 use crate::{
-    config::{Policies, Rules},
+    config::{Policies, ReloadableConfig},
     config_check::EnvoyLimits,
     console::policies::PolicyTerms,
     policy_summary::PolicySummary,
@@ -32,7 +32,11 @@ struct ChangedPolicy {
 impl Changes {
     /// The changes from the running rules to new ones. `has_hidden`: secrets of the new ones are hidden, and are taken for
     /// unchanged.
-    pub(super) fn new(running: &Rules, new: &Rules, has_hidden: bool) -> Changes {
+    pub(super) fn new(
+        running: &ReloadableConfig,
+        new: &ReloadableConfig,
+        has_hidden: bool,
+    ) -> Changes {
         let (before, after) = (&running.policies, &new.policies);
         let changed = after.iter_http().filter_map(|policy| {
             let old = before.http(policy.name())?;

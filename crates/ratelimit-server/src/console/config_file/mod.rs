@@ -34,7 +34,7 @@ use crate::{
     api_error::ApiError,
     app::App,
     audit::Audit,
-    config::Rules,
+    config::ReloadableConfig,
     config_check::ConfigCheck,
     file_read::check_regular,
     finding::Finding,
@@ -124,7 +124,7 @@ impl ConfigText {
     }
 
     /// The policies of flags and environment, as the beginning of a file.
-    fn without_file(rules: &Rules) -> ConfigText {
+    fn without_file(rules: &ReloadableConfig) -> ConfigText {
         let configured = rules.policies.iter();
         let configured = configured.filter(|policy| !rules.policies.is_built_in(policy.name()));
         let mut text = "[policy]\n".to_owned();

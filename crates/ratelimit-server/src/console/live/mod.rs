@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use self::messages::Hello;
 pub(crate) use self::sampling::sample;
 use crate::{
-    admin_auth::{Admission, token_id},
+    admin_auth::{AdminAccess, token_id},
     api_error::ApiError,
     app::App,
     live_feed::{MAX_VIEWERS, Viewer},
@@ -48,7 +48,7 @@ pub(super) fn routes() -> Router<App> {
 
 async fn watch(
     State(app): State<App>,
-    Extension(admission): Extension<Admission>,
+    Extension(admission): Extension<AdminAccess>,
 ) -> Result<impl IntoResponse, ApiError> {
     if app.is_draining() {
         return Err(unavailable("the server shuts down".to_owned()));
@@ -89,7 +89,7 @@ enum StreamState {
 }
 
 impl LiveStream {
-    fn new(app: App, viewer: Viewer, admission: Admission) -> LiveStream {
+    fn new(app: App, viewer: Viewer, admission: AdminAccess) -> LiveStream {
         let remaining = |expiry: u64| expiry.saturating_sub(unix_seconds());
         let expiry = admission.expiry.map(remaining);
         LiveStream {
@@ -196,7 +196,7 @@ mod tests {
 
     fn stream(app: &App) -> LiveStream {
         let viewer = app.live().admit().unwrap();
-        let admission = Admission {
+        let admission = AdminAccess {
             caller: Caller::Local,
             expiry: None,
             token_id: None,
@@ -286,7 +286,7 @@ mod tests {
     async fn a_stream_is_bound_to_the_session_and_the_token_that_admitted_it() {
         let app = app();
         let of = |expiry, token_id| {
-            let admission = Admission {
+            let admission = AdminAccess {
                 caller: Caller::Console,
                 expiry,
                 token_id,

@@ -7,7 +7,7 @@ use ratelimit_core::{FailureMode, Policy};
 use ratelimit_envoy::{ListedRule, Role, Rules as EnvoyRules};
 use ratelimit_http::policy::HttpPolicy;
 
-use crate::{app::App, config::Rules};
+use crate::{app::App, config::ReloadableConfig};
 
 /// A policy, and where it comes from.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub(super) enum Origin<'a> {
 }
 
 impl<'a> CatalogEntry<'a> {
-    pub(super) fn configured(rules: &Rules, policy: &'a HttpPolicy) -> CatalogEntry<'a> {
+    pub(super) fn configured(rules: &ReloadableConfig, policy: &'a HttpPolicy) -> CatalogEntry<'a> {
         let is_built_in = rules.policies.is_built_in(policy.name());
         CatalogEntry {
             policy: policy.policy(),
@@ -78,7 +78,10 @@ impl<'a> CatalogEntry<'a> {
 }
 
 /// All policies, ordered by name. A policy of the configuration hides an Envoy rule that names it.
-pub(super) fn catalog<'a>(rules: &'a Rules, envoy: &'a EnvoySnapshot) -> Vec<CatalogEntry<'a>> {
+pub(super) fn catalog<'a>(
+    rules: &'a ReloadableConfig,
+    envoy: &'a EnvoySnapshot,
+) -> Vec<CatalogEntry<'a>> {
     let configured = rules.policies.iter_http();
     let configured = configured.map(|policy| CatalogEntry::configured(rules, policy));
     let mut entries: Vec<CatalogEntry<'a>> = configured.collect();

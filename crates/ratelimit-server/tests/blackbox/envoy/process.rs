@@ -17,7 +17,7 @@ use super::EnvoyServer;
 /// The program that `cargo xtask test` installs.
 fn program() -> PathBuf {
     let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect();
-    root.join("target/envoy/bin/envoy")
+    root.join("target/python/bin/envoy")
 }
 
 /// How the filter treats the service.

@@ -145,17 +145,6 @@ impl CheckCommand {
         }
     }
 
-    /// The flags of a prefetch call. A hit of cost 0 writes there, because it charges further units.
-    pub(in crate::store::redis) fn prefetch_flags(&self) -> u8 {
-        let is_plain_peek = self.params.cost == 0 && self.params.mode == HitMode::Charge;
-        self.time_flag()
-            | if is_plain_peek {
-                0
-            } else {
-                self.read_only_flag()
-            }
-    }
-
     /// [`FLAG_TIME_GIVEN`] where a test gives the time.
     pub(in crate::store::redis) const fn time_flag(&self) -> u8 {
         match self.now {

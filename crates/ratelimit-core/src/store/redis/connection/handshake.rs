@@ -78,6 +78,8 @@ pub(in crate::store::redis) struct ServerInfo {
     pub(in crate::store::redis) eviction: Option<String>,
     /// Keys that were evicted since the server started; 0 if INFO does not have the number.
     pub(in crate::store::redis) evicted: u64,
+    /// The part of `maxmemory` that is used, in percent. `None` without a bound.
+    pub(in crate::store::redis) memory_percent: Option<u64>,
 }
 
 impl Endpoint {
@@ -260,13 +262,17 @@ impl ServerInfo {
             let found = info.lines().find_map(|line| line.strip_prefix(name));
             found.map(|value| value.trim().to_owned())
         };
-        let bounded = field("maxmemory:").is_some_and(|bytes| bytes != "0");
+        let number = |name: &str| field(name)?.parse::<u64>().ok();
+        let max_memory = number("maxmemory:").filter(|&bytes| bytes > 0);
+        let rule = field("maxmemory_policy:");
         ServerInfo {
             version: field("redis_version:"),
-            eviction: field("maxmemory_policy:").filter(|rule| bounded && rule != "noeviction"),
-            evicted: field("evicted_keys:")
-                .and_then(|keys| keys.parse().ok())
-                .unwrap_or(0),
+            eviction: rule.filter(|rule| max_memory.is_some() && rule != "noeviction"),
+            evicted: number("evicted_keys:").unwrap_or(0),
+            memory_percent: max_memory.and_then(|max_memory| {
+                let used = number("used_memory:")?;
+                Some(used.saturating_mul(100) / max_memory)
+            }),
         }
     }
 
@@ -314,5 +320,8 @@ mod tests {
         assert_eq!(unbounded.eviction, None);
         assert_eq!(bounded.eviction.as_deref(), Some("allkeys-lru"));
         assert_eq!(safe.eviction, None);
+        assert_eq!(safe.memory_percent, None);
+        let used = ServerInfo::read("used_memory:91\r\nmaxmemory:100\r\n");
+        assert_eq!(used.memory_percent, Some(91));
     }
 }

@@ -59,8 +59,10 @@ use crate::store::redis::{
 
 /// Interval between heartbeats. A connection without a reply since the last heartbeat is probed.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Heartbeats between two reads of the number of evicted keys: 2 s. INFO is too large for each one.
-const BEATS_PER_EVICTION_POLL: u64 = 4;
+/// Heartbeats between two reads of a bounded server's memory: 2 s. INFO is too large for each one.
+const BEATS_PER_MEMORY_POLL: u64 = 4;
+/// The part of `maxmemory` from which on a warning is logged.
+const FULL_PERCENT: u64 = 90;
 /// Heartbeats until a connection that replaced another is logged as connected: 5 s. A flapping
 /// server does not fill the log.
 const BEATS_UNTIL_STABLE: u64 = 10;
@@ -290,7 +292,8 @@ impl ConnectionInner {
         self.has_attempted.store(true, Ordering::Release);
         metrics::store_up(server, true);
         let announced = (!is_first).then_some(version);
-        let mut monitored = pin!(self.monitor(about.eviction.is_some(), announced, &connected));
+        let mut monitored =
+            pin!(self.monitor(about.memory_percent.is_some(), announced, &connected));
         let mut probed = pin!(self.probe_when_slow(&connected));
         let until_broken = poll_fn(|cx| {
             if monitored.as_mut().poll(cx).is_ready() {
@@ -312,7 +315,7 @@ impl ConnectionInner {
     /// Calls of other tasks keep their clone of the connection until their own deadline.
     async fn monitor(
         &self,
-        evicts: bool,
+        is_bounded: bool,
         announced: Option<&str>,
         connected: &Arc<LiveConnection>,
     ) {
@@ -323,8 +326,8 @@ impl ConnectionInner {
             if let Some(version) = announced.filter(|_| beat == BEATS_UNTIL_STABLE) {
                 self.log.log_reconnected(server, version);
             }
-            if evicts && beat.is_multiple_of(BEATS_PER_EVICTION_POLL) {
-                self.poll_evictions(connected).await;
+            if is_bounded && beat.is_multiple_of(BEATS_PER_MEMORY_POLL) {
+                self.poll_memory(connected).await;
             }
             let taken_out = slot.wait_for(|slot| !is_current(slot.as_ref(), connected));
             if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
@@ -449,13 +452,19 @@ impl ConnectionInner {
         }
     }
 
-    /// Reads the number of evicted keys into the metrics. A failure is ignored: the next probe
-    /// finds it.
-    async fn poll_evictions(&self, connected: &LiveConnection) {
+    /// Reads the used memory and the number of evicted keys into the metrics, and warns of a server that is almost full. A
+    /// failure is ignored: the next probe finds it.
+    async fn poll_memory(&self, connected: &LiveConnection) {
         let mut connection = connected.connection();
         let info = ServerInfo::fetch(&mut connection);
         if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, info).await {
             metrics::evicted(&self.server, about.evicted);
+            if let Some(percent) = about.memory_percent {
+                metrics::redis_memory(&self.server, percent);
+                if percent >= FULL_PERCENT && about.eviction.is_none() {
+                    self.log.log_almost_full(&self.server, percent);
+                }
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | no connection, slow calls, no slot map | warn | `outage` | 2 | 60 s |
 //! | a charge could not be given back | warn | `kept` | 1 | 60 s |
 //! | Redis refused a call | warn | `refused` | 2 | 60 s |
+//! | Redis is almost full | warn | `full` | 1 | 60 s |
 //! | Redis may evict rate limits | warn | once for each `maxmemory-policy` | | |
 //!
 //! An outage reads like this:
@@ -24,7 +25,6 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    num::NonZeroU32,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -32,9 +32,7 @@ use std::{
     time::Duration,
 };
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-
-use crate::sync::lock;
+use crate::{log_throttle::LogThrottle, sync::lock};
 
 /// The pause between two lines of a kind whose burst is used up.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -57,7 +55,6 @@ const CONNECTED_BURST: u32 = 2;
 /// - The field `left_out` of a line is the number of lines of its kind that were suppressed before
 ///   it. The field `lost` of the line that ends an outage is the number of connections that were lost since the last such
 ///   line, so an outage whose first line was suppressed is counted when it ends.
-/// - `governor` throttles, not this crate, so that a limiter never depends on itself.
 /// - Callers of any thread write lines. The throttles are atomic; only `log_eviction` takes a lock.
 #[derive(Debug)]
 pub(in crate::store::redis) struct OutageLog {
@@ -73,6 +70,8 @@ pub(in crate::store::redis) struct OutageLog {
     refused: LogThrottle,
     /// Lines that end an outage. A burst of their own keeps them from being lost behind the outage.
     connected: LogThrottle,
+    /// Lines about a server without free memory.
+    full: LogThrottle,
     /// The values of `maxmemory-policy` that were logged.
     eviction: Mutex<BTreeSet<String>>,
 }
@@ -86,6 +85,7 @@ impl Default for OutageLog {
             kept: LogThrottle::new(KEPT_BURST, MINUTE),
             refused: LogThrottle::new(REFUSED_BURST, MINUTE),
             connected: LogThrottle::new(CONNECTED_BURST, EDGE_PAUSE),
+            full: LogThrottle::new(1, MINUTE),
             eviction: Mutex::default(),
         }
     }
@@ -160,6 +160,17 @@ impl OutageLog {
         }
     }
 
+    /// Logs that the server is about to refuse writes.
+    pub(in crate::store::redis) fn log_almost_full(&self, server: &str, percent: u64) {
+        if let Some(left_out) = self.full.permit() {
+            tracing::warn!(
+                server,
+                left_out,
+                "Redis uses {percent} % of its maxmemory; when it is full, the fallback applies to all policies: raise maxmemory"
+            );
+        }
+    }
+
     /// Logs that the server may evict keys before they expire.
     ///
     /// The line is written once for each policy, not for each connection. An evicted key starts with a whole budget.
@@ -175,59 +186,9 @@ impl OutageLog {
     }
 }
 
-/// Permits a burst of lines, then one in each `pause`.
-struct LogThrottle {
-    /// Lock-free: a cell of `governor` in one atomic.
-    quota: DefaultDirectRateLimiter,
-    /// Lines that were suppressed since the last permitted one.
-    left_out: AtomicU64,
-}
-
-impl LogThrottle {
-    /// A throttle with a full burst. A burst of 0 counts as 1.
-    fn new(burst: u32, pause: Duration) -> LogThrottle {
-        let quota = Quota::with_period(pause).expect("the pause is not zero");
-        let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
-        LogThrottle {
-            quota: RateLimiter::direct(quota.allow_burst(burst)),
-            left_out: AtomicU64::new(0),
-        }
-    }
-
-    /// Permits one more line, and returns the number of suppressed ones since the last. `None`
-    /// suppresses the line.
-    fn permit(&self) -> Option<u64> {
-        if self.quota.check().is_err() {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        // A line that is suppressed between the check and the swap counts for this line. None is
-        // lost.
-        Some(self.left_out.swap(0, Ordering::Relaxed))
-    }
-}
-
-/// Shows the number of suppressed lines; the limiter of `governor` has nothing worth reading.
-impl fmt::Debug for LogThrottle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LogThrottle").field(&self.left_out).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_burst_is_logged_at_once_and_the_rest_is_counted() {
-        let throttle = LogThrottle::new(3, MINUTE);
-
-        let permits: Vec<Option<u64>> = (0..10).map(|_| throttle.permit()).collect();
-
-        assert_eq!(permits[..3], [Some(0); 3]);
-        assert_eq!(permits[3..], [None; 7]);
-        assert_eq!(throttle.left_out.load(Ordering::Relaxed), 7);
-    }
 
     #[test]
     fn all_kinds_together_are_at_most_ten_lines_at_once() {
@@ -264,7 +225,7 @@ mod tests {
             log.log_lost("a", "reset");
         }
 
-        assert_eq!(log.lost.left_out.load(Ordering::Relaxed), 4);
+        assert_eq!(log.lost.left_out(), 4);
         assert_eq!(log.lost_count.load(Ordering::Relaxed), 7);
         log.log_reconnected("a", "8.0");
         assert_eq!(log.lost_count.load(Ordering::Relaxed), 0);

@@ -14,7 +14,6 @@
 mod bulkhead;
 mod cross_slot;
 mod joint;
-mod prefetch;
 mod settle;
 mod undoable;
 
@@ -23,8 +22,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-use tokio::sync::Semaphore;
 
 use crate::store::redis::{
     batch::{

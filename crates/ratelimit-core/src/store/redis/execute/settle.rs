@@ -34,7 +34,7 @@ use crate::{
 };
 
 impl Executor {
-    /// Changes a charge on all its keys.
+    /// Changes a charge on all its keys, or on the only one that the change is about.
     ///
     /// - Keys in one hash slot are changed in one call, in the task of the caller. A caller that is
     ///   dropped leaves the change applied or not.
@@ -54,6 +54,12 @@ impl Executor {
     ) -> Result<Settlement, StoreError> {
         let deadline = self.deadline();
         let names = self.receipt_names(&receipt);
+        let groups = receipt.policy().groups().iter().enumerate();
+        let mut changed = groups.filter(|(_, group)| change.changes(group));
+        if let (Some((number, _)), None) = (changed.next(), changed.next()) {
+            let scope = Scope::Group(number);
+            return self.settle_scope(&receipt, scope, change, deadline).await;
+        }
         if self.router.same_node(&names) {
             let scope = Scope::Policy;
             return self.settle_scope(&receipt, scope, change, deadline).await;

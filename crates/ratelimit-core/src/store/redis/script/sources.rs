@@ -25,8 +25,6 @@ pub(super) const RESET: &str = include_str!("../../../../lua/reset.lua");
 pub(super) const READ_BUDGETS: &str = include_str!("../../../../lua/read_budgets.lua");
 /// Writes the values that have changed.
 pub(super) const WRITE_BUDGETS: &str = include_str!("../../../../lua/write_budgets.lua");
-/// A hit, and units for later.
-pub(super) const PREFETCH: &str = include_str!("../../../../lua/prefetch.lua");
 
 /// The files with the functions of an algorithm, in order. A leaky bucket calls the functions of a token bucket.
 pub(super) const fn files(algorithm: Algorithm) -> &'static [&'static str] {

@@ -1,8 +1,0 @@
-use ratelimit_actix::rate_limit;
-
-#[rate_limit("5/fortnight")]
-async fn login() -> &'static str {
-    "hello"
-}
-
-fn main() {}

@@ -1,6 +1,0 @@
-use ratelimit_actix::rate_limit;
-
-#[rate_limit("5/min")]
-struct Login;
-
-fn main() {}

@@ -1,8 +1,0 @@
-use ratelimit_axum::rate_limit;
-
-#[rate_limit("5/min", charge_on = [401, "6xx"])]
-async fn handler() -> &'static str {
-    "hello"
-}
-
-fn main() {}

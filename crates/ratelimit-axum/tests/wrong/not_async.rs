@@ -1,8 +1,0 @@
-use ratelimit_axum::rate_limit;
-
-#[rate_limit("5/min")]
-fn login() -> &'static str {
-    "hello"
-}
-
-fn main() {}

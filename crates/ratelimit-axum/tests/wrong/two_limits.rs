@@ -1,9 +1,0 @@
-use ratelimit_axum::rate_limit;
-
-#[rate_limit("5/min")]
-#[rate_limit("20/h")]
-async fn login() -> &'static str {
-    "hello"
-}
-
-fn main() {}
