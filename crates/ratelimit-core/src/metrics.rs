@@ -240,19 +240,11 @@ impl PolicyMetrics {
     pub(crate) fn count_decision(&self, decision: &Decision) {
         let limits = self.counters(decision.is_enforced);
         // A store of another crate may report a limit that the policy does not have.
-        if let Some(limit) = limits.get(decision.speaker) {
+        if let Some(limit) = limits.get(decision.binding) {
             limit.count(decision.is_allowed());
         }
         if decision.is_over {
             self.over.increment(1);
-        }
-    }
-
-    /// Counts an allowed check of a policy with one limit; the fast path has no decision.
-    #[inline]
-    pub(crate) fn count_allowed(&self, is_enforced: bool) {
-        if let Some(limit) = self.counters(is_enforced).first() {
-            limit.count(true);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::store::redis::{
 use crate::{
     algorithm::WireState,
     budget::{cap_waits, remaining_ttl},
-    decision::LimitDecision,
+    decision::{LimitDecision, RefundMark},
     limit::Limit,
     policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, Policy},
     time::{MAX_EXACT, Timestamp},
@@ -241,7 +241,7 @@ impl CheckCommand {
         wire: WireReply<'_>,
         expires: Timestamp,
         charged: u64,
-    ) -> Result<LimitDecision, InvalidReply> {
+    ) -> Result<(LimitDecision, RefundMark), InvalidReply> {
         // A charge has just set the expiry that the limits need. Otherwise waits end when the old value expires.
         let left = if charged > 0 {
             Duration::MAX
@@ -249,11 +249,12 @@ impl CheckCommand {
             remaining_ttl(expires, wire.now)
         };
         let demand = effective.demand(self.params);
-        let decision = effective
+        let reported = effective
             .limit
             .report(state, wire.before, wire.now, demand, charged);
-        let decision = decision.ok_or(InvalidReply::CorruptState)?;
-        Ok(effective.report(cap_waits(decision, left), charged))
+        let (mut decision, mark) = reported.ok_or(InvalidReply::CorruptState)?;
+        cap_waits(&mut decision, left);
+        Ok((effective.report(decision, charged), mark))
     }
 
     /// The decisions of all limits of the scope, in the order of the message.
@@ -272,14 +273,15 @@ impl CheckCommand {
             for effective in &group.limits {
                 let state = *states.next().ok_or(InvalidReply::Malformed)?;
                 let decode = |charged| self.decode_limit(effective, state, wire, *expires, charged);
-                let decision = decode(charged)?;
+                let (decision, mark) = decode(charged)?;
                 limits.push(LimitReply {
                     index: effective.index,
                     decision,
+                    mark,
                     uncharged: match self.scope {
                         // A policy that one call decides is all or nothing, so it needs no refund.
                         Scope::Policy => decision,
-                        Scope::Group(_) => decode(0)?,
+                        Scope::Group(_) => decode(0)?.0,
                     },
                 });
             }
