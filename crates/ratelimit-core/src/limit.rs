@@ -65,7 +65,7 @@ use crate::{
 pub enum Limit {
     /// Steady refill, bursts up to the capacity. Twin: `lua/token_bucket.lua`.
     TokenBucket(TokenBucket),
-    /// A queue that drains steadily and delays the hits in it. Twin: `lua/leaky_bucket.lua`.
+    /// A queue that drains steadily and delays the hits in it. Twin: `lua/token_bucket.lua`.
     LeakyBucket(LeakyBucket),
     /// One count for each window of the clock. Twin: `lua/fixed_window.lua`.
     FixedWindow(FixedWindow),

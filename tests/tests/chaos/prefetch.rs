@@ -354,15 +354,19 @@ async fn units_of_a_lost_or_late_reply_are_charged_once_and_never_spent() {
     let fixture = Fixture::start(&[]).await;
     let ours = instance(&fixture).await;
     let audit = auditor(&fixture).await;
-    // The cost of a block, as scripts read it.
-    let block = 1_000_f64.to_le_bytes();
+    // The cost of a block as scripts read it: no other number of a call.
+    let block = 800_f64.to_le_bytes();
     for loss in [
         Loss::Request,
         Loss::Reply,
         Loss::RestOfReply,
         Loss::ReplyInSilence,
     ] {
-        let window = long_window(&format!("lost-{loss:?}"));
+        let window = policy(
+            &format!("lost-{loss:?}"),
+            &format!("fixed_window {UNITS}/366d"),
+        );
+        let window = window.with_prefetch(4).expect("a share");
         let ambiguous = || observed.counter("rate_limiter_ambiguous_total", "");
         let ambiguous_before = ambiguous();
         let load = HotLoad::start(std::slice::from_ref(&ours), &window);
@@ -382,7 +386,7 @@ async fn units_of_a_lost_or_late_reply_are_charged_once_and_never_spent() {
         match loss {
             Loss::Request => assert!(lost <= unknown, "{lost} units lost"),
             _ => assert!(
-                (3 * SHARE..=3 * SHARE + unknown).contains(&lost),
+                (2_400..=2_400 + unknown).contains(&lost),
                 "{loss:?}: {lost} units lost"
             ),
         }

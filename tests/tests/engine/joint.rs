@@ -71,8 +71,17 @@ async fn a_joint_hit_on_fixed_windows_has_a_script_that_leaves_unusual_values_to
     let bucket = policy("one", "5/h; fixed_window 9/h");
     subject.store.hit(Hit::new(&bucket, &key)).await.unwrap();
     let known = scripts();
-    subject.store.hit_joint(&members).await.unwrap();
-    assert_eq!(scripts(), known + 1, "the general script");
+    let decisions = subject.store.hit_joint(&members).await.unwrap();
+    let left: Vec<u64> = decisions
+        .iter()
+        .map(|decision| decision.remaining)
+        .collect();
+    assert_eq!(left, [8, 6], "the first limit starts fresh");
+    assert_eq!(
+        scripts(),
+        known,
+        "the general script, which is that of single hits"
+    );
 }
 
 async fn compare_traces(redis: &TestRedis, trace: fn(u64) -> JointTrace) {

@@ -1,7 +1,7 @@
 //! The budget of one key under one group of limits, and the step that decides a hit on it; `states.rs` has its
 //! layout.
 //!
-//! Lua twins: `lua/check_one.lua` and `lua/check.lua` decide and store in the same order, `lua/reset.lua` resets.
+//! Lua twins: `lua/check.lua` decides and stores in the same order, `lua/reset.lua` resets.
 
 mod local;
 mod settle;

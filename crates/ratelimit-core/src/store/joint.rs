@@ -159,7 +159,7 @@ impl<'a> JointHit<'a> {
 ///
 /// - Without members of the role `Any`, that part of the condition holds.
 /// - A joint hit that only watches always passes.
-/// - `lua/check_joint.lua` has the same condition in `decide_all`.
+/// - `lua/check.lua` has the same condition behind its members.
 pub(crate) fn passes(members: impl Iterator<Item = (JointRole, bool)>) -> bool {
     let (mut must, mut any) = (true, None);
     for (role, fits) in members {

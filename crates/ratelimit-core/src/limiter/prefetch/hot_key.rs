@@ -44,7 +44,8 @@ pub(super) struct Blocks {
 #[derive(Debug)]
 enum NextStep {
     Take,
-    Return(Block),
+    /// Returns one of the unused blocks.
+    Return,
     /// Waits for this many microseconds, or until it is woken.
     Wait(u64),
     End,
@@ -111,16 +112,14 @@ impl Blocks {
         if self.is_wanted && !self.is_ended {
             return NextStep::Take;
         }
-        if let Some(block) = self.unused.pop() {
-            return NextStep::Return(block);
+        if !self.unused.is_empty() {
+            return NextStep::Return;
         }
-        match self.ready.iter().map(|block| block.life_left(now)).min() {
-            Some(life) => NextStep::Wait(life),
-            None => {
-                self.is_ended = true;
-                NextStep::End
-            }
+        if let Some(life) = self.ready.iter().map(|block| block.life_left(now)).min() {
+            return NextStep::Wait(life);
         }
+        self.is_ended = true;
+        NextStep::End
     }
 }
 
@@ -213,9 +212,12 @@ impl RefillTask {
             };
             match step {
                 NextStep::Take => self.take().await,
-                NextStep::Return(block) => {
-                    key.metrics.count_void(block.unspent());
-                    self.return_block(block).await;
+                NextStep::Return => {
+                    let unused = lock(&key.blocks).unused.pop();
+                    if let Some(block) = unused {
+                        key.metrics.count_void(block.unspent());
+                        self.return_block(block).await;
+                    }
                 }
                 NextStep::Wait(micros) => {
                     drop(calling);

@@ -23,7 +23,7 @@ use std::{
 use ahash::RandomState;
 
 use self::{
-    block::{BlockSize, share_of, with_units},
+    block::{Block, BlockSize, share_of, with_units},
     clock::{AgeClock, Moment},
     hot_key::{HotKey, RefillTask},
 };
@@ -215,7 +215,7 @@ impl HotKeys {
             let is_reset = |name| hit.budget_names().any(|reset| reset == name);
             if its.budget_names().any(is_reset) {
                 let dropped = lock(&key.blocks).end();
-                let units = dropped.iter().map(|block| block.unspent()).sum();
+                let units = dropped.iter().map(Block::unspent).sum();
                 key.metrics.count_dropped(units);
                 key.wake.notify_one();
             }

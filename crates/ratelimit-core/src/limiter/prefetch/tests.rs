@@ -494,7 +494,7 @@ async fn remaining_is_what_the_store_had_left_and_the_units_of_the_block() {
             (decision.limit, decision.remaining),
             (10_000, 10_000 - spent)
         );
-        let until_reset = Duration::from_secs(3_000) - Duration::from_micros(100 * (spent - 1));
+        let until_reset = Duration::from_micros(3_000_000_000 - 100 * (spent - 1));
         // The margin for a slow clock.
         let difference = until_reset.abs_diff(decision.reset_after);
         assert!(difference <= Duration::from_millis(1), "{difference:?}");

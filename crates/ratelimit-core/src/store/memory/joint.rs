@@ -3,7 +3,7 @@
 //! The lock order is that of `multi_key.rs`: ascending, each shard once, all of them before the first budget is read. Two joint
 //! hits that name their members in different orders therefore never wait for each other.
 //!
-//! Lua twin: `lua/check_joint.lua`.
+//! Lua twin: `lua/check.lua`.
 
 use smallvec::SmallVec;
 

@@ -104,7 +104,7 @@ pub(in crate::store::redis) fn read_time(bytes: &mut &[u8]) -> Result<Timestamp,
     read_number(bytes).map(Timestamp::from_micros)
 }
 
-/// The decisions of the limits that one call covers.
+/// The decisions of the limits that one call covers, or of a member of a joint hit.
 ///
 /// One call covers a whole policy, or the limits of one key where a cluster separates the keys. In the second case
 /// `execute/cross_slot.rs` merges the replies of all keys into one.
@@ -116,6 +116,8 @@ pub(in crate::store::redis) struct CheckReply {
     pub(in crate::store::redis) is_allowed: bool,
     /// The limits in the order of the message, key by key.
     pub(in crate::store::redis) limits: LimitReplies,
+    /// Whether the charge replaced a state of another algorithm.
+    pub(in crate::store::redis) has_replaced: bool,
 }
 
 /// The replies of several limits. Two fit inline.

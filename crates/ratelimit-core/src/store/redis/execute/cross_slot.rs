@@ -111,6 +111,9 @@ impl UndoableHit {
                 }
             };
             now = Some(reply.now);
+            if reply.has_replaced {
+                self.route.log().report_replaced(self.hit().policy);
+            }
             if mode == GroupMode::Charge {
                 if reply.is_allowed {
                     charged.push((number, self.group_receipt(&reply)));
@@ -130,6 +133,7 @@ impl UndoableHit {
             now,
             is_allowed,
             limits: steps,
+            has_replaced: false,
         };
         Ok(reply.decision())
     }

@@ -57,7 +57,7 @@ type JointResult = Result<Vec<Decision>, StoreError>;
 
 /// A joint hit that is being decided. It owns all that its task needs.
 ///
-/// - One call of `lua/check_joint.lua` decides all members, if their keys have one hash slot.
+/// - One call of `lua/check.lua` decides all members, if their keys have one hash slot.
 /// - Without slots the call runs in the task of the caller. Dropping it leaves the charges: all of them or none.
 /// - With slots, and across hash slots, a task on the runtime of the connection decides. A caller that timed out gets its
 ///   charges refunded, one that was dropped only its slots released.
@@ -215,7 +215,6 @@ impl JointCall {
     /// the joint hit was charged as a whole or not at all.
     async fn send(&self, command: &JointCommand) -> JointResult {
         let (router, deadline) = (&self.executor.router, self.deadline);
-        let route = || self.route.clone();
         let hits = self.members.iter().map(|(hit, _)| hit.as_hit());
         let work = call_work(hits.map(|hit| hit.policy.max_entries()).sum());
         let source = CallSource::Hits(Arc::clone(&self.policy));
@@ -226,11 +225,12 @@ impl JointCall {
             work.cancel();
             return Err(StoreError::Overloaded);
         }
+        let route = || self.route.clone();
         let sent = async {
             if let Some(windows) = JointWindowsCommand::new(command) {
                 let sent = call::send(&windows, &self.names, router, route(), deadline);
-                if let Some(decisions) = sent.await? {
-                    return Ok(decisions);
+                if let Some(replies) = sent.await? {
+                    return Ok(replies);
                 }
                 call::ensure_in_time(deadline)?;
             }
@@ -240,10 +240,15 @@ impl JointCall {
         let decided = executor
             .with_deadline(counted, deadline, work, sent)
             .await?;
-        let mut decisions: Vec<_> = self.order.iter().zip(decided).collect();
-        decisions.sort_unstable_by_key(|(index, _)| **index);
-        let decisions = decisions.into_iter();
-        Ok(decisions.map(|(_, decision)| decision).collect())
+        let mut replies: Vec<_> = self.order.iter().zip(decided).collect();
+        replies.sort_unstable_by_key(|(index, _)| **index);
+        let decisions = replies.into_iter().map(|(&index, reply)| {
+            if reply.has_replaced {
+                self.route.log().report_replaced(self.hit(index).policy);
+            }
+            reply.decision()
+        });
+        Ok(decisions.collect())
     }
 
     /// Decides the joint hit in a task on the runtime of the connection, which goes on when the caller is dropped.

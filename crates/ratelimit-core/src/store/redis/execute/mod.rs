@@ -31,7 +31,7 @@ use crate::store::redis::{
     call::{self, call_work},
     command::{
         check::{CheckCommand, Scope},
-        check_single::SingleCommand,
+        check_batch::BatchCommand,
     },
     config::{RedisConfig, Timeouts},
     connection::{
@@ -385,16 +385,28 @@ impl Executor {
         skip_fast_script: bool,
     ) -> Result<Decision, StoreError> {
         let PendingHit { command, names } = pending;
-        let single = SingleCommand::new(command).filter(|_| !skip_fast_script);
-        if let Some(single) = single {
-            let decision = call::send(&single, names, &self.router, route.clone(), deadline);
-            if let Some(decision) = decision.await? {
-                return Ok(decision);
+        if command.is_unrolled() && !skip_fast_script {
+            let batch = BatchCommand::new(command, [1]);
+            let entries = call::send(&batch, names, &self.router, route.clone(), deadline).await?;
+            if let Some(entry) = entries.first() {
+                if entry.has_replaced() {
+                    route.log().report_replaced(&command.policy);
+                }
+                let decision = entry.decision_for(0, command).map_err(|invalid| {
+                    route.log().log_refused(&invalid);
+                    StoreError::refused(invalid)
+                })?;
+                if let Some(decision) = decision {
+                    return Ok(decision);
+                }
             }
             call::ensure_in_time(deadline)?;
         }
-        let reply = call::send(command, names, &self.router, route.clone(), deadline);
-        Ok(reply.await?.decision())
+        let reply = call::send(command, names, &self.router, route.clone(), deadline).await?;
+        if reply.has_replaced {
+            route.log().report_replaced(&command.policy);
+        }
+        Ok(reply.decision())
     }
 
     /// The connection for a Redis key.
