@@ -17,7 +17,8 @@ local function in_grain(tick, from, to)
   return div(tick * from, to)
 end
 
--- The frame at `place` of a value: the place behind it, and where its state begins if it is one of the algorithm `code`.
+-- The frame at `place` of a value: the place behind it, and where its state begins if it is one of the algorithm
+-- `code`.
 local function state_at(value, place, code)
   local behind, start, stored_head, is_other = place, nil, 0, nil
   -- @include frame

@@ -1,6 +1,7 @@
 -- Decides the members of a joint hit, all or nothing. A single hit is the case of one member. The line before this file
 -- defines `algorithms`: for each code the functions roll, state and count (which records denied hits, or nil), and the
--- formats of its numbers, and of an expiry and its numbers. The same steps as crates/ratelimit-core/src/store/memory/joint.rs.
+-- formats of its numbers, and of an expiry and its numbers. The same steps as
+-- crates/ratelimit-core/src/store/memory/joint.rs.
 --
 -- ARGV[1]  as in prelude.lua up to the cost, which is not used; then for each member, in the order in which they are
 --          decided: role (JOINT_MUST, JOINT_ANY or JOINT_WATCH); mode (1: read only, 2: another key denied the hit,
@@ -9,8 +10,9 @@
 --          grain), rate (refill per tick, 1 for a log that counts denials, or the parameter of a penalty box) and
 --          reserve (units that must stay free beside the cost)
 --
--- reply    REPLY_ALLOWED or REPLY_DENIED; now (microseconds); then for each member MEMBER_FITS, MEMBER_REPLACED (a state
---          of another algorithm), both or 0; then for each of its keys expires (microseconds) and the numbers of each limit
+-- reply    REPLY_ALLOWED or REPLY_DENIED; now (microseconds); then for each member MEMBER_FITS, MEMBER_REPLACED (a
+--          state of another algorithm), both or 0; then for each of its keys expires (microseconds) and the numbers
+--          of each limit
 
 -- Each value as it would be after the members decided so far, or false where there is none; and the expiry of those
 -- that have changed. The lists begin with space for four members: a list that grows costs as much as a GET.
@@ -25,9 +27,9 @@ local has_several_keys, slots = #KEYS > 1, ARGV[2]
 -- Each limit waits for those behind it, and then puts its frame in front of theirs, so no limit needs a table. Values
 -- that each script has to make once are arguments: a variable that a function shares costs the server more.
 --
--- Returns the place behind the last limit, and whether all fit; the reply; whether the charge replaced a state of another
--- algorithm; then the number of the key, whether its value is rewritten although the hit is denied, and what it is
--- rewritten with: the frames and their expiry.
+-- Returns the place behind the last limit, and whether all fit; the reply; whether the charge replaced a state of
+-- another algorithm; then the number of the key, whether its value is rewritten although the hit is denied, and what
+-- it is rewritten with: the frames and their expiry.
 local function decide(place, left, key, from, own, fits, rewrites, spent, slot, is_charged, is_recorded)
   local number, code, grain, limit, period, rate, reserve, behind_limit = unpack('<I2BI3dddd', argument, place)
   local is_first = number ~= key

@@ -1,6 +1,6 @@
 -- Decides a joint hit whose members all must fit, each on a fixed window of a key that no other has, and with one cost
--- above 0. It is a fast path for the rules of Envoy's rate limit server, which are fixed windows. Four members take 44 %
--- of the server's instructions in check.lua, and 64 tasks make 50 % more checks a second.
+-- above 0. It is a fast path for the rules of Envoy's rate limit server, which are fixed windows. Four members take
+-- 44 % of the server's instructions in check.lua, and 64 tasks make 50 % more checks a second.
 --
 -- The assembler unrolls the members into this file as it does limits into check_unrolled.lua, with the sections of
 -- fixed_window.lua. With a value that is not the usual one nothing is written, and check.lua decides.

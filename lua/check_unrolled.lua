@@ -1,28 +1,29 @@
 -- Decides hits of one cost under the same limits, each on one key, as if they had come one after another. A single hit
 -- is a call with one key. The assembler unrolls the limits of the policy into this file: the lines from `-- @limits` to
--- `-- @end` come once for each limit, with its number in place of N, and a line `-- @each NAME` becomes the section NAME
--- of its algorithm's file; a name in capitals becomes the list of all limits, and FORMAT_ with it the format of its
--- numbers. Lines from `-- @if fixed` to `-- @end` are left out where a limit is a log, whose state has no fixed length.
+-- `-- @end` come once for each limit, with its number in place of N, and a line `-- @each NAME` becomes the section
+-- NAME of its algorithm's file; a name in capitals becomes the list of all limits, and FORMAT_ with it the format of
+-- its numbers. Lines from `-- @if fixed` to `-- @end` are left out where a limit is a log, whose state has no fixed
+-- length.
 --
 -- Redis pays in each call for every function, table and string that a script makes. So there are none of the first in
 -- the usual case, and all numbers of the message, of the value and of the reply are packed and unpacked at once.
 --
--- With a value that cannot be read, or is ahead of the clock, it does nothing for the key: check.lua decides, in a second
--- call.
+-- With a value that cannot be read, or is ahead of the clock, it does nothing for the key: check.lua decides, in a
+-- second call.
 --
 -- KEYS     the values, each key once
--- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); cost; for each limit its shape (the eight bytes of a frame in front
---          of the state's numbers, which are only compared and written), head (its algorithm's code, and 256 times its
---          grain in microseconds), limit (its ceiling), period (ticks of the grain), rate (refill per tick) and reserve
---          (units that must stay free beside the cost). Then, where one is set or the time is given: flags (1: read
---          only, 2: the time is given) and now (microseconds). All are doubles
+-- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); cost; for each limit its shape (the eight bytes of a frame in
+--          front of the state's numbers, which are only compared and written), head (its algorithm's code, and 256
+--          times its grain in microseconds), limit (its ceiling), period (ticks of the grain), rate (refill per tick)
+--          and reserve (units that must stay free beside the cost). Then, where one is set or the time is given:
+--          flags (1: read only, 2: the time is given) and now (microseconds). All are doubles
 -- ARGV[2]  one byte for each key: its number of hits; missing when each has one
 --
 -- reply    now (microseconds), alone when the deadline had passed. Then for each key: the value that was written, when
 --          all its hits are charged, no limit is a log and the states before were the usual ones; -1 - REPLY_FALLBACK,
 --          when nothing was done for it; otherwise -1 - n, where n hits fit, or -1 - REPLY_REPLACED - n if their charge
---          replaced a state of another algorithm; expires (microseconds), the numbers of each limit before the hits, and
---          these numbers again after the hits that fit when only some do
+--          replaced a state of another algorithm; expires (microseconds), the numbers of each limit before the hits,
+--          and these numbers again after the hits that fit when only some do
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.pcall
 local argument, counts, keys = ARGV[1], ARGV[2], KEYS

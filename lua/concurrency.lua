@@ -67,12 +67,12 @@ local function concurrency_roll(value, from, to, at, _, _, limit, _, _, reserve,
   local count = #slots / 15
   if count > 0 and concurrency_end(slots, count) > at + 2 * lease then
     repaired = true
-    local latest, kept = at + lease, {}
+    local latest, cut = at + lease, {}
     for number = 1, count do
       local ends = math.min(concurrency_end(slots, number), latest)
-      kept[number] = slots:sub(15 * number - 14, 15 * number - 7) .. pack('<I7', ends)
+      cut[number] = slots:sub(15 * number - 14, 15 * number - 7) .. pack('<I7', ends)
     end
-    slots = table.concat(kept)
+    slots = table.concat(cut)
   end
   slots = slots:sub(15 * concurrency_ended(slots, at) + 1)
   local live = #slots / 15
@@ -81,7 +81,8 @@ local function concurrency_roll(value, from, to, at, _, _, limit, _, _, reserve,
   local pivot = over <= live and concurrency_end(slots, over) or at
   local last_end = live > 0 and concurrency_end(slots, live) or at
   local fits = held ~= nil or live + 1 + reserve <= limit
-  return fits, repaired, at, 2 * live + (held and 1 or 0), pivot, last_end, { lease = lease, slots = slots, slot = slot }
+  local kept = { lease = lease, slots = slots, slot = slot }
+  return fits, repaired, at, 2 * live + (held and 1 or 0), pivot, last_end, kept
 end
 
 local function concurrency_state(code, charged, grain, period, _, at, _, _, last_end, kept)

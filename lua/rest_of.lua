@@ -3,7 +3,8 @@
 -- The frames of a value from `place` on, behind those of the hit's own limits, of which there are `own`. They must be
 -- kept: the states of limits that the hit's policy does not have, because another version or tier of it has more, and
 -- the tail, which is the last frame where there is one. The tail says until when the states of unknown limits and the
--- last reset count, when that reset was (microseconds, -1 for none), and how many limits of this key the last policy had.
+-- last reset count, when that reset was (microseconds, -1 for none), and how many limits of this key the last policy
+-- had.
 --
 -- Also returns until when they count, and the time of the last reset. States that the last policy had count until the
 -- value expires, and those behind them until the time in the tail. Nothing when the value is corrupt.

@@ -2,8 +2,8 @@
 -- `algorithms`: for each code the functions roll, state, left, refund, release, renew, credit and
 -- release_oldest, or nil.
 --
--- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units; then for each limit the number of its key
---          (from 0), and the rest as in check.lua
+-- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units; then for each limit the number of its
+--          key (from 0), and the rest as in check.lua
 -- ARGV[2]  the id of the slot, 8 bytes
 -- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW, SETTLE_CATCH_UP, SETTLE_CREDIT or
 --          SETTLE_RELEASE_OLDEST; whether the whole cost is refunded (1) or not (0); the time of the charge

@@ -24,8 +24,8 @@ log_N, first_N, last_N = value, from_N + 4, to_N
 if stored_head ~= 256 * grain_N + stored_head % 256 then
   local stamps_of_grain_N = {}
   for place = first_N, last_N, 7 do
-    local tick = unpack('<I7', value, place) * (stored_head - stored_head % 256) / 256
-    stamps_of_grain_N[#stamps_of_grain_N + 1] = pack('<I7', (tick - tick % grain_N) / grain_N)
+    local stamp = unpack('<I7', value, place) * (stored_head - stored_head % 256) / 256
+    stamps_of_grain_N[#stamps_of_grain_N + 1] = pack('<I7', (stamp - stamp % grain_N) / grain_N)
   end
   log_N = table.concat(stamps_of_grain_N)
   first_N, last_N = 1, #log_N

@@ -1,5 +1,6 @@
--- Fragment: the sections of an algorithm as functions, for the general scripts. ALGORITHM is its name; the lists are
--- those of its file. check_unrolled.lua has the same sections inline.
+-- Fragment: the sections of an algorithm as functions, for the general scripts.
+-- Names in capitals are its own name and its lists.
+-- check_unrolled.lua has the same sections inline.
 
 -- Brings the state in the bytes `from` to `to` of `value` to the present; `from` is nil when there is none.
 local function ALGORITHM_roll(value, from, to, tick, wanted, grain, limit, period, rate)

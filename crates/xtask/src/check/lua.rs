@@ -1,7 +1,6 @@
 //! The scripts, by luacheck.
 
 use std::{
-    collections::BTreeSet,
     fs::{self, File},
     process::Command,
 };
@@ -20,17 +19,19 @@ const PACKAGE: Program = Program {
     brew: "luacheck",
 };
 
-/// The template of the script for limits of one key, and its parts.
-const UNROLLED: &str = "lua/check_unrolled.lua";
-const UNROLLED_PARTS: &str = "lua/unrolled_";
-
-/// The template of the script for joint hits on fixed windows, and the part of each.
+/// The first parts of general scripts, and the script that has only the first of them.
+const PRELUDE: &str = "lua/prelude.lua";
+const CHANGES: &str = "lua/changes.lua";
+const CHECK: &str = "lua/check.lua";
+/// The sections of an algorithm as functions.
+const STEP: &str = "lua/step.lua";
+/// The template for members of a joint hit, which are fixed windows. Other templates are for limits of any algorithm.
 const JOINT: &str = "lua/check_joint_windows.lua";
-const JOINT_PART: &str = "lua/joint_window.lua";
+const WINDOW: &str = "lua/fixed_window.lua";
 
 /// The assembler of the engine.
 #[path = "../../../ratelimit-core/src/store/redis/script/assemble.rs"]
-mod unrolled;
+mod assemble;
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let root = &workspace.root;
@@ -64,10 +65,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
             .into_owned();
         sources.push((name, files::read(path)?));
     }
-    let scripts: Vec<Script> = expanded(&sources)
-        .into_iter()
-        .map(|(name, text)| Script::new(name, text))
-        .collect();
+    let scripts = assembled(&sources);
     let mut problems = Vec::new();
     for script in &scripts {
         let expanded = workspace.target_directory.join("luacheck.lua");
@@ -84,7 +82,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
             "--codes",
             "--no-color",
         ]);
-        luacheck.args(script.settings(&scripts));
+        luacheck.args(&script.settings);
         if run(&mut luacheck, "").is_err() {
             problems.push(format!("luacheck is not content with {}", script.name));
         }
@@ -95,144 +93,148 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     )
 }
 
-/// The files with each line `-- @include NAME` replaced by the file `lua/NAME.lua`, and without those files: a
-/// fragment is checked where it is included. The template is checked as it is assembled for a limit of each algorithm.
-fn expanded(sources: &[(String, String)]) -> Vec<(String, String)> {
-    let is_part = |name: &str| name.starts_with(UNROLLED_PARTS);
-    let parts = sources.iter().filter(|(name, _)| is_part(name));
-    let parts: Vec<&str> = parts.map(|(_, text)| text.as_str()).collect();
-    let fixed: Vec<&str> = parts
-        .iter()
-        .filter(|part| part.contains("-- @stored"))
-        .copied()
-        .collect();
-    let joint = sources.iter().find(|(name, _)| name == JOINT_PART);
-    let joint: Vec<&str> = joint.map(|(_, text)| text.as_str()).into_iter().collect();
-    let sources: Vec<(String, String)> = sources
-        .iter()
-        .filter(|(name, _)| !is_part(name) && name != JOINT_PART)
-        .flat_map(|(name, text)| match name.as_str() {
-            UNROLLED => [&parts, &fixed]
-                .map(|parts| (name.clone(), unrolled::assemble(text, parts)))
-                .to_vec(),
-            JOINT => vec![(name.clone(), unrolled::assemble(text, &joint))],
-            _ => vec![(name.clone(), text.clone())],
-        })
-        .collect();
-    let include = |line: &str| line.trim().strip_prefix("-- @include ").map(fragment_name);
-    let lines = sources.iter().flat_map(|(_, text)| text.lines());
-    let fragments: BTreeSet<String> = lines.filter_map(include).collect();
-    let whole = sources.iter().filter(|(name, _)| !fragments.contains(name));
-    let expand = |line: &str| match include(line) {
-        Some(name) => sources
-            .iter()
-            .find(|(other, _)| *other == name)
-            .map_or_else(|| line.to_owned(), |(_, text)| text.clone()),
-        None => line.to_owned(),
+/// A script as Redis gets it, but for the table of functions and the values of codes.
+struct Script {
+    /// The file that gives it its name.
+    name: String,
+    text: String,
+    /// What the parts that it shares with other scripts offer, and it need not use.
+    settings: Vec<String>,
+}
+
+/// The scripts of all files that are not part of others: general ones behind their parts and the functions of each
+/// algorithm, and templates for the algorithms that have a step in sections.
+fn assembled(sources: &[(String, String)]) -> Vec<Script> {
+    let source = |name: &str| {
+        let found = sources.iter().find(|(other, _)| other == name);
+        found.map_or("", |(_, text)| text.as_str())
     };
-    whole
-        .map(|(name, text)| {
-            let lines: Vec<String> = text.lines().map(expand).collect();
-            (name.clone(), lines.join("\n") + "\n")
-        })
+    let is_algorithm = |text: &str| text.contains("\n-- @section ");
+    let algorithms: Vec<_> = sources.iter().filter(|(_, it)| is_algorithm(it)).collect();
+    let functions = |sections: &[&str]| {
+        let functions = algorithms.iter().map(|(name, text)| {
+            let name = name.trim_start_matches("lua/").trim_end_matches(".lua");
+            let step = assemble::step(source(STEP), name, text);
+            let sections = sections.iter().map(|name| assemble::section(text, name));
+            step + &sections.collect::<String>()
+        });
+        functions.collect::<String>()
+    };
+    let has = |list: &str| {
+        let texts = algorithms.iter().map(|(_, text)| text.as_str());
+        texts.filter(|text| text.contains(list)).collect::<Vec<_>>()
+    };
+    let (stepped, fixed) = (has("-- @numbers "), has("-- @format "));
+
+    let mut scripts = Vec::new();
+    for (name, text) in sources {
+        let is_part = is_algorithm(text) || text.starts_with("-- Fragment");
+        if is_part || !name.ends_with(".lua") || name == PRELUDE || name == CHANGES {
+            continue;
+        }
+        let mut push = |shared: String, text: &str| {
+            scripts.push(Script {
+                name: name.clone(),
+                settings: settings(&shared),
+                text: shared + text,
+            });
+        };
+        let whole = with_includes(text, &source);
+        if name == JOINT {
+            push(String::new(), &assemble::unroll(&whole, &[source(WINDOW)]));
+        } else if text.contains("-- @limits") {
+            for files in [&stepped, &fixed] {
+                push(String::new(), &assemble::unroll(&whole, files));
+            }
+        } else {
+            let (changes, sections): (&str, &[&str]) = match name.as_str() {
+                CHECK => ("", &["functions"]),
+                _ => (source(CHANGES), &["functions", "settle"]),
+            };
+            let head = with_includes(&[source(PRELUDE), changes].concat(), &source);
+            push(head + &functions(sections), &whole);
+        }
+    }
+    scripts
+}
+
+/// The text with files in place of the lines `-- @include NAME`.
+fn with_includes<'a>(text: &str, source: &impl Fn(&str) -> &'a str) -> String {
+    let include = |line: &str| {
+        let name = line.trim().strip_prefix("-- @include ")?;
+        Some(source(&format!("lua/{name}.lua")).to_owned())
+    };
+    let lines = text
+        .lines()
+        .map(|line| include(line).unwrap_or_else(|| format!("{line}\n")));
+    lines.collect()
+}
+
+/// Permits to leave functions and values of these parts unused.
+fn settings(shared: &str) -> Vec<String> {
+    let names = shared.lines().flat_map(|line| {
+        let code = line.strip_prefix("local ").unwrap_or_default();
+        let (code, end) = match code.strip_prefix("function ") {
+            Some(function) => (function, "("),
+            None => (code, "="),
+        };
+        words(code.split(end).next().unwrap_or_default())
+    });
+    names
+        .flat_map(|name| ["--ignore".to_owned(), format!("211/^{name}$")])
         .collect()
 }
 
-fn fragment_name(name: &str) -> String {
-    format!("lua/{name}.lua")
-}
-
-/// A file of lua/. Scripts are assembled by concatenating files, so a file sees the locals of those before it.
-struct Script {
-    name: String,
-    text: String,
-    functions: BTreeSet<String>,
-    values: BTreeSet<String>,
-    words: BTreeSet<String>,
-}
-
-impl Script {
-    fn new(name: String, text: String) -> Script {
-        let mut script = Script {
-            name,
-            text: String::new(),
-            functions: BTreeSet::new(),
-            values: BTreeSet::new(),
-            words: BTreeSet::new(),
-        };
-        for line in text.lines() {
-            let code = line.split("--").next().unwrap_or_default();
-            script.words.extend(words(code));
-            if let Some(function) = code.strip_prefix("local function ") {
-                script.functions.extend(words(function).next());
-            } else if let Some(values) = code.strip_prefix("local ") {
-                let names = values.split('=').next().unwrap_or_default();
-                script.values.extend(words(names));
-            }
-        }
-        script.text = text;
-        script
-    }
-
-    /// The scripts that include it use its functions; its values only when another file
-    /// reads them.
-    fn settings(&self, all: &[Script]) -> Vec<String> {
-        let others = || all.iter().filter(|other| other.name != self.name);
-        let read = |value: &&String| others().any(|other| other.words.contains(*value));
-        let offered = self.functions.iter().chain(self.values.iter().filter(read));
-        let used = others()
-            .flat_map(|other| other.functions.iter().chain(&other.values))
-            .filter(|name| self.words.contains(*name));
-
-        let ignored = offered.flat_map(|name| ["--ignore".to_owned(), format!("211/^{name}$")]);
-        let given = used.flat_map(|name| ["--read-globals".to_owned(), name.clone()]);
-        ignored.chain(given).collect()
-    }
-}
-
-fn words(code: &str) -> impl Iterator<Item = String> {
+fn words(code: &str) -> Vec<String> {
     code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())
         .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn texts(sources: &[(&str, &str)]) -> Vec<String> {
+        let sources: Vec<(String, String)> = sources
+            .iter()
+            .map(|(name, text)| (format!("lua/{name}.lua"), (*text).to_owned()))
+            .collect();
+        let scripts = assembled(&sources).into_iter();
+        scripts.map(|script| script.text).collect()
+    }
+
     #[test]
-    fn files_see_what_the_others_offer_and_no_more() {
-        let head = Script::new(
-            "lua/head.lua".to_owned(),
-            "local now, unused = 1, 2 -- tail\nlocal function step() local inner = now end"
-                .to_owned(),
-        );
-        let tail = Script::new("lua/tail.lua".to_owned(), "return step(now)\n".to_owned());
-        let all = [head, tail];
+    fn a_script_is_checked_behind_its_parts_and_with_its_fragments() {
+        let texts = texts(&[
+            ("prelude", "local now = 1\n"),
+            ("changes", "local function store() end\n"),
+            ("check", "  -- @include frame\nreturn now\n"),
+            ("reset", "store()\n"),
+            ("frame", "-- Fragment: a frame.\nlocal frame = 2\n"),
+            (
+                "penalty_box",
+                "-- Head.\n-- @section functions\nlocal function roll() end\n",
+            ),
+        ]);
 
         assert_eq!(
-            all[0].settings(&all),
-            ["--ignore", "211/^step$", "--ignore", "211/^now$"]
-        );
-        assert_eq!(
-            all[1].settings(&all),
-            ["--read-globals", "step", "--read-globals", "now"]
+            texts,
+            [
+                "local now = 1\nlocal function roll() end\n-- Fragment: a frame.\nlocal frame = 2\nreturn now\n",
+                "local now = 1\nlocal function store() end\nlocal function roll() end\nstore()\n",
+            ]
         );
     }
 
     #[test]
-    fn a_fragment_is_checked_where_it_is_included() {
-        let source = |name: &str, text: &str| (format!("lua/{name}.lua"), text.to_owned());
-        let sources = [
-            source("check", "local a = 1\n  -- @include step\nreturn a\n"),
-            source("step", "a = a + 1\n"),
-        ];
+    fn what_the_parts_offer_may_stay_unused() {
+        let settings =
+            settings("local now, unused = 1, 2\nlocal function step() local inner end\n");
 
-        let expanded = expanded(&sources);
-
-        assert_eq!(
-            expanded,
-            [source("check", "local a = 1\na = a + 1\n\nreturn a\n")]
-        );
+        let names = ["now", "unused", "step"].map(|name| format!("211/^{name}$"));
+        let ignored = settings.iter().filter(|it| *it != "--ignore");
+        assert!(ignored.eq(&names), "{settings:?}");
     }
 }
