@@ -1,24 +1,27 @@
 -- Decides hits of one cost under the same limits, each on one key, as if they had come one after another. A single hit
--- is a call with one key. The assembler unrolls the limits of the policy into this file: a line `-- @each NAME` becomes
--- the section NAME of each limit's file (unrolled_token_bucket.lua and so on), with the limit's number in place of N;
--- a name in capitals becomes its list of all limits, and FORMAT_ with it a `d` for each number of the list. Lines
--- between `-- @if fixed` and `-- @end` are left out where a limit is a log, whose state has no fixed length.
+-- is a call with one key. The assembler unrolls the limits of the policy into this file: the lines from `-- @limits` to
+-- `-- @end` come once for each limit, with its number in place of N, and a line `-- @each NAME` becomes the section NAME
+-- of its algorithm's file; a name in capitals becomes the list of all limits, and FORMAT_ with it the format of its
+-- numbers. Lines from `-- @if fixed` to `-- @end` are left out where a limit is a log, whose state has no fixed length.
 --
--- Redis pays in each call for every function, table and string that a script makes. So there are none of the first, and
--- all numbers of the message, of the value and of the reply are packed and unpacked at once, as doubles.
+-- Redis pays in each call for every function, table and string that a script makes. So there are none of the first in
+-- the usual case, and all numbers of the message, of the value and of the reply are packed and unpacked at once.
 --
--- It takes the same steps as the general scripts for the usual values: none, or one that was written under the same
--- limits and is not ahead of the clock. With any other value it does nothing for the key: check_one.lua or check.lua
--- decides, in a second call.
+-- With a value that cannot be read, or is ahead of the clock, it does nothing for the key: check.lua decides, in a second
+-- call.
 --
 -- KEYS     the values, each key once
--- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); cost; the numbers of each limit, which its file lists. Then,
---          where one is set or the time is given: flags (1: read only, 2: the time is given) and now (microseconds)
+-- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); cost; for each limit its shape (the eight bytes of a frame in front
+--          of the state's numbers, which are only compared and written), head (its algorithm's code, and 256 times its
+--          grain in microseconds), limit (its ceiling), period (ticks of the grain), rate (refill per tick) and reserve
+--          (units that must stay free beside the cost). Then, where one is set or the time is given: flags (1: read
+--          only, 2: the time is given) and now (microseconds). All are doubles
 -- ARGV[2]  one byte for each key: its number of hits; missing when each has one
 --
 -- reply    now (microseconds), alone when the deadline had passed. Then for each key: the value that was written, when
---          all its hits are charged and no limit is a log; -1 - REPLY_FALLBACK, when nothing was done for it; otherwise
---          -1 - n, where n hits fit, expires (microseconds), the numbers of each limit before the hits, and
+--          all its hits are charged, no limit is a log and the states before were the usual ones; -1 - REPLY_FALLBACK,
+--          when nothing was done for it; otherwise -1 - n, where n hits fit, or -1 - REPLY_REPLACED - n if their charge
+--          replaced a state of another algorithm; expires (microseconds), the numbers of each limit before the hits, and
 --          these numbers again after the hits that fit when only some do
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.pcall
@@ -35,7 +38,13 @@ end
 if now > deadline then
   return pack('<d', now)
 end
+-- @limits
+local grain_N = (head_N - head_N % 256) / 256
+local tick_N, wanted_N = (now - now % grain_N) / grain_N, cost + reserve_N
+local at_N = tick_N
+-- @each demand
 -- @each prepare
+-- @end
 
 local second, last_ttl, ttl_text = now - now % 1000000, nil, nil
 local answer
@@ -43,58 +52,63 @@ local answers = #keys > 1 and { pack('<d', now) }
 for number = 1, #keys do
   local count = counts and counts:byte(number) or 1
   local value = call('GET', keys[number])
-  local expires, fits, rest, keep_until = 0, true, '', 0
+  local expires, fits, is_usual, has_replaced, rest, keep_until = 0, true, true, false, '', 0
   answer = nil
   -- A loop of one round, which `break` leaves where the key is left to the general script.
   repeat
+    -- @limits
     -- @each local empty
+    -- @end
     if value then
+      is_usual = false
       -- @if fixed
       if #value == VALUE_BYTES then
+        local SHAPES
         expires, STORED = unpack('<dFORMAT_STORED', value)
-      else
+        is_usual = now < expires and USUAL
+      end
       -- @end
+      if not is_usual then
         if #value < 8 then
           break
         end
-        local place
-        expires, place = unpack('<d', value)
-        -- @each long
-        if place <= #value then
-          -- As rest_of() of prelude.lua: states of limits that this policy does not have, and the tail behind them.
-          local from, tail, has_states = place, nil, false
-          while from + 3 <= #value do
-            local length, start = unpack('<I4', value, from)
-            if length == 18 and value:byte(start) == 0 then
-              tail = from
+        expires = unpack('<d', value)
+        -- @if fixed
+        -- @limits
+        -- @each empty
+        -- @end
+        -- @end
+        if now < expires then
+          local place, repaired, stored_head = 9, false, 0
+          -- @limits
+          do
+            local code, behind, start, is_other = head_N % 256, place, nil, false
+            -- @include frame
+            if start then
+              local at_N, from_N, to_N = tick_N, start, behind - 1
+              -- @each read
+              if repaired or at_N ~= tick_N then
+                break
+              end
+            end
+            place, has_replaced = behind, has_replaced or is_other
+          end
+          -- @end
+          if place <= #value then
+            -- @include rest_of
+            rest, keep_until = rest_of(value, place, expires, LIMIT_COUNT)
+            if not rest then
               break
             end
-            has_states, from = has_states or length > 0, start + length
           end
-          if tail ~= #value - 21 then
-            break
-          end
-          local reset_at, known
-          keep_until, reset_at, known = unpack('<ddB', value, tail + 5)
-          if known > LIMIT_COUNT and expires > keep_until then
-            keep_until = expires
-          end
-          if now >= keep_until or not (has_states or reset_at >= 0) then
-            keep_until = 0
-          else
-            rest = (has_states and value:sub(place, tail - 1) or '')
-              .. pack('<I4BddB', 18, 0, keep_until, reset_at, LIMIT_COUNT)
-          end
+        else
+          expires = 0
         end
-      -- @if fixed
-      end
-      -- @end
-      if now >= expires then
-        expires, rest, keep_until = 0, '', 0
-        -- @each empty
       end
     end
+    -- @limits
     -- @each advance
+    -- @end
 
     if not fits or flags % 2 == 1 then
       answer = pack('<ddFORMAT_NUMBERS', (fits or cost == 0) and -1 - count or -1, expires, NUMBERS)
@@ -102,55 +116,67 @@ for number = 1, #keys do
     end
     local fitting = count
     if count > 1 then
+      -- @limits
       -- @each fit
+      -- @end
     end
-    local ends, is_long, keeps_ttl = now, rest ~= '', flags < 2
+    local ends, keeps_ttl, keeps_expiry = now, flags < 2, false
+    -- @limits
+    -- @each ttl
+    -- @each keep
     -- @each charge
+    -- @end
 
     -- As expiry() of prelude.lua.
     local expires_after = ends + 1000 + ((expires > 0 and expires or now + 1000) - ends - 1000) % 1000000
     if expires_after < keep_until then
       expires_after = keep_until
     end
+    if keeps_expiry and expires_after < expires then
+      expires_after = expires
+    end
     if not (expires_after < 9007199254740992 and expires_after % 1 == 0) or expires >= 9007199254740992 then
       break
     end
     -- @if fixed
-    if not is_long then
+    if is_usual then
       value = pack('<dFORMAT_WRITTEN', expires_after, WRITTEN)
     else
     -- @end
-      -- @each state
-      value = pack('<d', expires_after) .. STATES
+      value = pack('<d', expires_after) .. STATES .. rest
     -- @if fixed
     end
     -- @end
-    local whole = rest == '' and value or value .. rest
     local stored
     if keeps_ttl and expires_after == expires then
       -- Setting the TTL again would take 6,600 of 50,000 instructions, and formatting it 1,900. The first charge of a
       -- second does, so that a TTL that was removed or shortened does not stay so.
-      stored = call('SET', keys[number], whole, 'KEEPTTL')
+      stored = call('SET', keys[number], value, 'KEEPTTL')
     else
       local ttl = flags < 2 and (expires_after - now + (now - expires_after) % 1000) / 1000 or 3600000
       if ttl ~= last_ttl then
         last_ttl, ttl_text = ttl, string.format('%d', ttl)
       end
-      stored = call('SET', keys[number], whole, 'PX', ttl_text)
+      stored = call('SET', keys[number], value, 'PX', ttl_text)
     end
     if stored.err then
       break
     end
     -- @if fixed
-    answer = value
-    if fitting < count then
+    if is_usual then
+      answer = value
+    end
+    if fitting < count or not is_usual then
     -- @end
-      answer = pack('<ddFORMAT_NUMBERS', -1 - fitting, expires_after, NUMBERS)
+      answer = pack(
+        '<ddFORMAT_NUMBERS', -1 - fitting - (has_replaced and REPLY_REPLACED or 0), expires_after, NUMBERS)
     -- @if fixed
     end
     -- @end
     if fitting < count then
+      -- @limits
       -- @each after
+      -- @end
       answer = answer .. pack('<FORMAT_NUMBERS', AFTER)
     end
   until true

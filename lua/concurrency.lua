@@ -3,19 +3,13 @@
 --
 -- state   code; grain (1); lease (microseconds), the longest; for each slot its id (8 bytes) and its
 --         end (microseconds), in the order in which they end
--- args    limit; period, the lease (microseconds)
+-- args    limit; period, the lease (microseconds); reserve; the id of the hit's slot
 -- reply   at; twice the number of held slots, plus one if the hit's own is among them; the end that
 --         must pass before the hit fits; the last end
 
-local concurrency_slot = ARGV[2]
-
--- Sets the slot of the hit, where a script decides several hits.
-local function concurrency_select(slot)
-  concurrency_slot = slot
-end
-
+-- @section functions
 local function concurrency_end(slots, number)
-  return (struct.unpack('<I7', slots, 15 * number - 6))
+  return (unpack('<I7', slots, 15 * number - 6))
 end
 
 -- How many slots end at `moment` or before.
@@ -53,11 +47,11 @@ end
 
 local function concurrency_insert(slots, slot, ends)
   local cut = 15 * concurrency_ended(slots, ends)
-  return slots:sub(1, cut) .. slot .. struct.pack('<I7', ends) .. slots:sub(cut + 1)
+  return slots:sub(1, cut) .. slot .. pack('<I7', ends) .. slots:sub(cut + 1)
 end
 
 local function concurrency_read(value, from, to)
-  local _, _, lease, first = struct.unpack('<BI3d', value, from)
+  local _, _, lease, first = unpack('<BI3d', value, from)
   local slots = value:sub(first, to)
   if #slots % 15 ~= 0 then
     error('corrupt rate limit state')
@@ -65,7 +59,7 @@ local function concurrency_read(value, from, to)
   return lease, slots
 end
 
-local function concurrency_roll(value, from, to, at, _, _, limit, _, _, reserve)
+local function concurrency_roll(value, from, to, at, _, _, limit, _, _, reserve, slot)
   local lease, slots, repaired = 0, '', false
   if from then
     lease, slots = concurrency_read(value, from, to)
@@ -76,44 +70,45 @@ local function concurrency_roll(value, from, to, at, _, _, limit, _, _, reserve)
     local latest, kept = at + lease, {}
     for number = 1, count do
       local ends = math.min(concurrency_end(slots, number), latest)
-      kept[number] = slots:sub(15 * number - 14, 15 * number - 7) .. struct.pack('<I7', ends)
+      kept[number] = slots:sub(15 * number - 14, 15 * number - 7) .. pack('<I7', ends)
     end
     slots = table.concat(kept)
   end
   slots = slots:sub(15 * concurrency_ended(slots, at) + 1)
   local live = #slots / 15
-  local held = concurrency_find(slots, concurrency_slot)
+  local held = concurrency_find(slots, slot)
   local over = math.max(live + 1 + reserve - limit, 1)
   local pivot = over <= live and concurrency_end(slots, over) or at
   local last_end = live > 0 and concurrency_end(slots, live) or at
   local fits = held ~= nil or live + 1 + reserve <= limit
-  return fits, repaired, at, 2 * live + (held and 1 or 0), pivot, last_end, { lease = lease, slots = slots }
+  return fits, repaired, at, 2 * live + (held and 1 or 0), pivot, last_end, { lease = lease, slots = slots, slot = slot }
 end
 
 local function concurrency_state(code, charged, grain, period, _, at, _, _, last_end, kept)
-  local lease, slots = kept.lease, kept.slots
+  local lease, slots, slot = kept.lease, kept.slots, kept.slot
   if charged > 0 then
     lease = #slots > 0 and math.max(period, lease) or period
     local ends = at + period
-    local held = concurrency_find(slots, concurrency_slot)
+    local held = concurrency_find(slots, slot)
     if held then
       ends = math.max(ends, concurrency_end(slots, held))
       slots = concurrency_without(slots, held)
     end
-    slots = concurrency_insert(slots, concurrency_slot, ends)
+    slots = concurrency_insert(slots, slot, ends)
     last_end = math.max(last_end, ends)
   end
-  return struct.pack('<BI3d', code, grain, lease) .. slots, last_end
+  return framed(pack('<BI3d', code, grain, lease) .. slots), last_end
 end
 
-local function concurrency_release(stored)
+-- @section settle
+local function concurrency_release(stored, slot)
   local lease, slots = concurrency_read(stored, 1, #stored)
-  local held = concurrency_find(slots, concurrency_slot)
+  local held = concurrency_find(slots, slot)
   if not held then
     return nil
   end
-  local code, grain = struct.unpack('<BI3', stored)
-  return struct.pack('<BI3d', code, grain, lease) .. concurrency_without(slots, held)
+  local code, grain = unpack('<BI3', stored)
+  return framed(pack('<BI3d', code, grain, lease) .. concurrency_without(slots, held))
 end
 
 -- Releases the held slot that ends first.
@@ -123,14 +118,14 @@ local function concurrency_release_oldest(stored, at)
   if 15 * ended == #slots then
     return nil
   end
-  local code, grain = struct.unpack('<BI3', stored)
-  return struct.pack('<BI3d', code, grain, lease) .. slots:sub(15 * ended + 16)
+  local code, grain = unpack('<BI3', stored)
+  return framed(pack('<BI3d', code, grain, lease) .. slots:sub(15 * ended + 16))
 end
 
 -- Extends a slot to a whole lease from now. Returns whether it is held, the new state and its end.
-local function concurrency_renew(stored, at, period)
+local function concurrency_renew(stored, at, period, slot)
   local lease, slots = concurrency_read(stored, 1, #stored)
-  local held = concurrency_find(slots, concurrency_slot)
+  local held = concurrency_find(slots, slot)
   if not held or concurrency_end(slots, held) <= at then
     return false
   end
@@ -138,7 +133,7 @@ local function concurrency_renew(stored, at, period)
   if ends <= concurrency_end(slots, held) then
     return true
   end
-  slots = concurrency_insert(concurrency_without(slots, held), concurrency_slot, ends)
-  local code, grain = struct.unpack('<BI3', stored)
-  return true, struct.pack('<BI3d', code, grain, math.max(lease, period)) .. slots, ends
+  slots = concurrency_insert(concurrency_without(slots, held), slot, ends)
+  local code, grain = unpack('<BI3', stored)
+  return true, framed(pack('<BI3d', code, grain, math.max(lease, period)) .. slots), ends
 end

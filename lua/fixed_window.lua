@@ -4,55 +4,71 @@
 -- state   code; grain (microseconds); count; at, the tick of the last charge
 -- args    limit; period (ticks)
 -- reply   at; count of the present window, before the hit
+--
+-- @format   dd
+-- @stored   count_N, since_N
+-- @usual    since_N <= tick_N and count_N <= limit_N
+-- @written  spent_N, at_N
+-- @numbers  count_N
+-- @after    spent_N
 
-local function fixed_window_roll(value, from, _, now_tick, wanted, grain, limit, period)
-  local count, at, repaired = 0, now_tick, false
-  if from then
-    local code_and_grain, stored_at
-    code_and_grain, count, stored_at = struct.unpack('<I4dd', value, from)
-    -- `in_grain` and `catch_up` are inlined: Redis pays for every function of a script in each call, and this
-    -- script is called often.
-    local stored_grain = (code_and_grain - code_and_grain % 256) / 256
-    if stored_grain ~= grain then
-      stored_at = stored_at * stored_grain
-      stored_at = (stored_at - stored_at % grain) / grain
-    end
-    if stored_at > now_tick + period then
-      repaired = true
-    elseif stored_at > now_tick then
-      at = stored_at
-    end
-    if not repaired and stored_at < at - at % period then
-      count = 0
-    end
-    if count > limit then
-      count = limit
-    end
-  end
-  return count + wanted <= limit, repaired, at, count
+-- @section empty
+count_N, since_N = 0, tick_N
+
+-- @section read
+if to_N - from_N ~= 19 then
+  error('corrupt rate limit state')
+end
+count_N, since_N = unpack('<dd', value, from_N + 4)
+since_N = since_N * (stored_head - stored_head % 256) / 256
+since_N = (since_N - since_N % grain_N) / grain_N
+if since_N > tick_N + period_N then
+  since_N, repaired = tick_N, true
+elseif since_N > tick_N then
+  at_N = since_N
+end
+if count_N > limit_N then
+  count_N = limit_N
 end
 
-local function fixed_window_state(code, charged, grain, period, _, at, count)
-  count = count + charged
-  local ends = 0
-  if count > 0 then
-    ends = (at - at % period + period) * grain
-  end
-  return struct.pack('<I4dd', code + 256 * grain, count, at), ends
+-- @section prepare
+local window_N = at_N - at_N % period_N
+
+-- @section advance
+if since_N < window_N then
+  count_N = 0
+end
+if count_N + wanted_N > limit_N then
+  fits = false
 end
 
+-- @section fit
+if count_N + fitting * cost > limit_N - reserve_N then
+  fitting = (limit_N - reserve_N - count_N - (limit_N - reserve_N - count_N) % cost) / cost
+end
+
+-- @section ttl
+keeps_ttl = keeps_ttl and since_N * grain_N >= second
+
+-- @section charge
+local spent_N = count_N + fitting * cost
+if spent_N > 0 and (window_N + period_N) * grain_N > ends then
+  ends = (window_N + period_N) * grain_N
+end
+
+-- @section settle
 local function fixed_window_left(limit, _, _, count)
   return limit - count
 end
 
 local function fixed_window_refund(stored, units, _, _, _, charge_tick, _, grain, period)
-  local code, stored_grain, count, at = struct.unpack('<BI3dd', stored)
+  local code, stored_grain, count, at = unpack('<BI3dd', stored)
   local stored_at = in_grain(at, stored_grain, grain)
   local credit = math.min(units, count)
   if div(stored_at, period) ~= div(charge_tick, period) or credit == 0 then
     return nil
   end
-  return struct.pack('<BI3dd', code, stored_grain, count - credit, at)
+  return framed(pack('<BI3dd', code, stored_grain, count - credit, at))
 end
 
 local function fixed_window_credit(units, _, count)

@@ -7,6 +7,7 @@
 --         one if blocks double
 -- reply   at; 64 * count + level; first; until
 
+-- @section functions
 local penalty_box_longest = 366 * 86400 * 1000
 local penalty_box_highest = 40
 
@@ -22,7 +23,7 @@ end
 local function penalty_box_roll(value, from, _, at, _, _, _, period, rate)
   local count, first, untl, level, repaired = 0, at, 0, 0, false
   if from then
-    _, _, count, first, untl, level = struct.unpack('<BI3dddB', value, from)
+    _, _, count, first, untl, level = unpack('<BI3dddB', value, from)
     local latest = at + penalty_box_refusal(rate, level)
     if first > at + period then
       first, repaired = at, true
@@ -50,7 +51,7 @@ local function penalty_box_state(code, _, grain, period, _, _, count_and_level, 
   if level > 0 then
     ends = math.max(ends, (untl + period) * grain)
   end
-  return struct.pack('<BI3dddB', code, grain, count, first, untl, level), ends
+  return framed(pack('<BI3dddB', code, grain, count, first, untl, level)), ends
 end
 
 -- Records a denied hit, and starts a block with the one that reaches the limit.

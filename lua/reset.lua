@@ -8,13 +8,13 @@
 
 for _, key in ipairs(KEYS) do
   local value = redis.pcall('GET', key)
-  local expires = type(value) == 'string' and #value >= 8 and struct.unpack('<d', value) or 0
+  local expires = type(value) == 'string' and #value >= 8 and unpack('<d', value) or 0
   -- A value that cannot be read is deleted.
   if expires > now and expires < 9007199254740992 then
-    store(key, struct.pack('<I4BddB', TAIL_LENGTH, TAIL_CODE, expires, now, 0), expires)
+    store(key, pack('<I4BddB', TAIL_LENGTH, TAIL_CODE, expires, now, 0), expires)
   elseif value then
     redis.call('DEL', key)
   end
 end
 
-return struct.pack('<Bd', REPLY_DONE, now)
+return pack('<Bd', REPLY_DONE, now)

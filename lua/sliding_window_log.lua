@@ -4,107 +4,138 @@
 -- state   code; grain (microseconds); the tick of each unit spent, oldest first
 -- args    limit; period (ticks)
 -- reply   at; how many stamps are live; the oldest of them; the one that must expire before the hit fits
+--
+-- Redis hashes every string that a script makes, byte by byte. So the stamps are read where they are in the value, and
+-- cut out only to be kept.
+--
+-- @state    pack('<I4I4', 4 + #stamps_N + #added_N, head_N) .. stamps_N .. added_N
+-- @numbers  live_N, oldest_N, pivot_N
+-- @kept     stamps_N
+-- @after    live_N, oldest_N, pivot_N
 
-local function sliding_window_log_stamp(stamps, number)
-  return (struct.unpack('<I7', stamps, 7 * number - 6))
+-- @section empty
+log_N, first_N, last_N, newest_N = '', 1, 0, 0
+
+-- @section read
+if (to_N - from_N) % 7 ~= 3 then
+  error('corrupt rate limit state')
+end
+log_N, first_N, last_N = value, from_N + 4, to_N
+if stored_head ~= 256 * grain_N + stored_head % 256 then
+  local stamps_of_grain_N = {}
+  for place = first_N, last_N, 7 do
+    local tick = unpack('<I7', value, place) * (stored_head - stored_head % 256) / 256
+    stamps_of_grain_N[#stamps_of_grain_N + 1] = pack('<I7', (tick - tick % grain_N) / grain_N)
+  end
+  log_N = table.concat(stamps_of_grain_N)
+  first_N, last_N = 1, #log_N
+end
+newest_N = first_N < last_N and unpack('<I7', log_N, last_N - 6) or 0
+if newest_N > tick_N + period_N then
+  local count_N = 0
+  for place = first_N, last_N, 7 do
+    count_N = count_N + (unpack('<I7', log_N, place) + period_N > newest_N and 1 or 0)
+  end
+  log_N, repaired = pack('<I7', tick_N):rep(count_N), true
+  first_N, last_N = 1, #log_N
+elseif newest_N > tick_N then
+  at_N = newest_N
 end
 
--- How many stamps there are, the oldest, and the one that must expire before the hit fits.
-local function sliding_window_log_seen(stamps, at, spent, limit)
-  local live = #stamps / 7
-  local over = live + spent - limit
-  local oldest, pivot = at, at
-  if live > 0 then
-    oldest = sliding_window_log_stamp(stamps, 1)
+-- @section advance
+if first_N < last_N and unpack('<I7', log_N, first_N) + period_N <= at_N then
+  -- The first stamp that is live is between `low` and `high`. It is searched from the front, where it usually is.
+  local low, high, stamps = 2, 2, (last_N - first_N + 1) / 7
+  while high <= stamps and unpack('<I7', log_N, first_N + 7 * high - 7) + period_N <= at_N do
+    low, high = high + 1, 2 * high
   end
-  if over > 0 and over <= live then
-    pivot = sliding_window_log_stamp(stamps, over)
+  if high > stamps then
+    high = stamps + 1
   end
-  return live, oldest, pivot
-end
-
--- All stamps, converted to the grain of the limit.
-local function sliding_window_log_read(value, from, to, grain)
-  local _, stored_grain, first = struct.unpack('<BI3', value, from)
-  local stamps = value:sub(first, to)
-  if #stamps % 7 ~= 0 then
-    error('corrupt rate limit state')
-  end
-  if stored_grain == grain then
-    return stamps
-  end
-  local converted = {}
-  for number = 1, #stamps / 7 do
-    local tick = in_grain(sliding_window_log_stamp(stamps, number), stored_grain, grain)
-    converted[number] = struct.pack('<I7', tick)
-  end
-  return table.concat(converted)
-end
-
-local function sliding_window_log_roll(value, from, to, now_tick, wanted, grain, limit, period)
-  local stamps = from and sliding_window_log_read(value, from, to, grain) or ''
-  local count = #stamps / 7
-  local at, repaired = now_tick, false
-  if count > 0 then
-    local newest = sliding_window_log_stamp(stamps, count)
-    at, repaired = catch_up(newest, now_tick, period)
-    local window_end = repaired and newest or at
-    local first, last = 1, count + 1
-    while first < last do
-      local middle = div(first + last, 2)
-      if sliding_window_log_stamp(stamps, middle) + period <= window_end then
-        first = middle + 1
-      else
-        last = middle
-      end
-    end
-    stamps = stamps:sub(7 * first - 6)
-    if repaired then
-      stamps = struct.pack('<I7', at):rep(#stamps / 7)
+  while low < high do
+    local middle = (low + high - (low + high) % 2) / 2
+    if unpack('<I7', log_N, first_N + 7 * middle - 7) + period_N <= at_N then
+      low = middle + 1
+    else
+      high = middle
     end
   end
-  local live, oldest, pivot = sliding_window_log_seen(stamps, at, wanted, limit)
-  return live + wanted <= limit, repaired, at, live, oldest, pivot, stamps
+  first_N = first_N + 7 * low - 7
+end
+local live_N, oldest_N, pivot_N = (last_N - first_N + 1) / 7, at_N, at_N
+if live_N > 0 then
+  oldest_N = unpack('<I7', log_N, first_N)
+end
+if live_N + wanted_N > limit_N then
+  fits = false
+  if wanted_N <= limit_N then
+    pivot_N = unpack('<I7', log_N, first_N + 7 * (live_N + wanted_N - limit_N) - 7)
+  end
 end
 
-local function sliding_window_log_state(code, charged, grain, period, _, at, _, _, _, stamps)
-  if charged > 0 then
-    stamps = stamps .. struct.pack('<I7', at):rep(charged)
-  end
-  local ends = 0
-  if #stamps > 0 then
-    ends = (sliding_window_log_stamp(stamps, #stamps / 7) + period) * grain
-  end
-  return struct.pack('<BI3', code, grain) .. stamps, ends
+-- @section fit
+if live_N + fitting * cost > limit_N - reserve_N then
+  fitting = (limit_N - reserve_N - live_N - (limit_N - reserve_N - live_N) % cost) / cost
 end
 
+-- @section ttl
+keeps_ttl = keeps_ttl and newest_N * grain_N >= second
+
+-- @section keep
+local stamps_N = live_N > 0 and log_N:sub(first_N, last_N) or ''
+
+-- @section charge
+local added_N = pack('<I7', at_N):rep(fitting * cost)
+do
+  local last_tick = fitting * cost > 0 and at_N or #stamps_N > 0 and unpack('<I7', stamps_N, #stamps_N - 6)
+  if last_tick and (last_tick + period_N) * grain_N > ends then
+    ends = (last_tick + period_N) * grain_N
+  end
+end
+
+-- @section after
+local pivot_at_N = live_N + fitting * cost + wanted_N - limit_N
+if pivot_at_N > 0 and pivot_at_N <= live_N and wanted_N <= limit_N then
+  pivot_N = unpack('<I7', stamps_N, 7 * pivot_at_N - 6)
+end
+live_N = live_N + fitting * cost
+
+-- @section functions
 -- Records a denied hit: the newest `limit` stamps stay.
 local function sliding_window_log_count(stamps, at, _, _, _, spent, reserve, limit)
-  stamps = (stamps .. struct.pack('<I7', at):rep(spent)):sub(-7 * limit)
-  local live, oldest, pivot = sliding_window_log_seen(stamps, at, spent + reserve, limit)
+  stamps = (stamps .. pack('<I7', at):rep(spent)):sub(-7 * limit)
+  local live, oldest, pivot = #stamps / 7, at, at
+  local over = live + spent + reserve - limit
+  if live > 0 then
+    oldest = unpack('<I7', stamps)
+  end
+  if over > 0 and over <= live then
+    pivot = unpack('<I7', stamps, 7 * over - 6)
+  end
   return live, oldest, pivot, stamps
 end
 
+-- @section settle
 local function sliding_window_log_left(limit, _, _, live)
   return limit - live
 end
 
 -- Removes up to `units` stamps of the charge.
 local function sliding_window_log_refund(stored, units, _, _, _, charge_tick, _, grain)
-  local stamps = sliding_window_log_read(stored, 1, #stored, grain)
-  local code, stored_grain = struct.unpack('<BI3', stored)
+  local code, stored_grain = unpack('<BI3', stored)
   local kept, given = {}, 0
-  for number = 1, #stamps / 7 do
-    if given < units and sliding_window_log_stamp(stamps, number) == charge_tick then
+  for place = 5, #stored, 7 do
+    local tick = in_grain(unpack('<I7', stored, place), stored_grain, grain)
+    if given < units and tick == charge_tick then
       given = given + 1
     else
-      kept[#kept + 1] = stored:sub(7 * number - 2, 7 * number + 4)
+      kept[#kept + 1] = stored:sub(place, place + 6)
     end
   end
   if given == 0 then
     return nil
   end
-  return struct.pack('<BI3', code, stored_grain) .. table.concat(kept)
+  return framed(pack('<BI3', code, stored_grain) .. table.concat(kept))
 end
 
 -- Removes the oldest stamps.

@@ -2,9 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use actix_web::{
-    Error, HttpMessage as _, HttpRequest, HttpResponse, body::MessageBody, http::StatusCode, rt,
-};
+use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, body::MessageBody, rt};
 use ratelimit_core::{Decision, Limiter};
 use ratelimit_http::middleware::{BodyGuard, DecisionSharing};
 

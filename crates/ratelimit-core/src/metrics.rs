@@ -68,6 +68,10 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys_total";
+/// Counter: hits that replaced the state of another algorithm in Redis, by `policy`: the key began with a whole budget.
+///
+/// It rises while a deploy changes the algorithm of a limit, and instances of both releases decide.
+pub const REPLACED_STATES: &str = "rate_limiter_replaced_states_total";
 /// Gauge: the part of its `maxmemory` that a Redis server uses, from 0 to 1, by `server`. A server without a bound has none.
 pub const REDIS_MEMORY: &str = "rate_limiter_redis_memory_used_ratio";
 /// Gauge: keys and settled receipts in all memory stores of the process.
@@ -149,6 +153,10 @@ pub fn describe() {
     );
     describe_gauge!(SERVER_INFO, "Always 1, with the version of Redis.");
     describe_counter!(EVICTED, "Keys that the Redis server evicted.");
+    describe_counter!(
+        REPLACED_STATES,
+        "Hits that replaced the state of another algorithm."
+    );
     describe_gauge!(REDIS_MEMORY, "The used part of the maxmemory of Redis.");
     describe_gauge!(MEMORY_KEYS, "Keys in the memory stores.");
     describe_gauge!(MEMORY_BYTES, Unit::Bytes, "Estimated bytes of those keys.");
@@ -232,19 +240,11 @@ impl PolicyMetrics {
     pub(crate) fn count_decision(&self, decision: &Decision) {
         let limits = self.counters(decision.is_enforced);
         // A store of another crate may report a limit that the policy does not have.
-        if let Some(limit) = limits.get(decision.speaker) {
+        if let Some(limit) = limits.get(decision.binding) {
             limit.count(decision.is_allowed());
         }
         if decision.is_over {
             self.over.increment(1);
-        }
-    }
-
-    /// Counts an allowed check of a policy with one limit; the fast path has no decision.
-    #[inline]
-    pub(crate) fn count_allowed(&self, is_enforced: bool) {
-        if let Some(limit) = self.counters(is_enforced).first() {
-            limit.count(true);
         }
     }
 
@@ -336,8 +336,9 @@ mod of_redis {
     use metrics::gauge;
 
     use super::{
-        AMBIGUOUS, CONNECTS, Duration, EVICTED, REDIS_MEMORY, ROUND_TRIP_SECONDS, SERVER_INFO,
-        SLOW_CALLS, STORE_UP, TASK_RESTARTS, counter, histogram,
+        AMBIGUOUS, Arc, CONNECTS, Duration, EVICTED, REDIS_MEMORY, REPLACED_STATES,
+        ROUND_TRIP_SECONDS, SERVER_INFO, SLOW_CALLS, STORE_UP, SharedString, TASK_RESTARTS,
+        counter, histogram,
     };
 
     /// Sets whether a server decides.
@@ -387,6 +388,12 @@ mod of_redis {
     /// Sets the evictions that a server reports since its start.
     pub(crate) fn evicted(server: &str, keys: u64) {
         counter!(EVICTED, "server" => server.to_owned()).absolute(keys);
+    }
+
+    /// Counts a hit that replaced the state of another algorithm.
+    pub(crate) fn replaced_state(policy: &Arc<str>) {
+        let policy = SharedString::from_shared(Arc::clone(policy));
+        counter!(REPLACED_STATES, "policy" => policy).increment(1);
     }
 
     /// Sets the part of its memory that a server uses.

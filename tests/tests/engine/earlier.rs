@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Clock, Key, KeySet, MemoryStore, Policy, Timestamp,
-    store::{Adjustment, Hit, Receipt, Settlement, Store as _},
+    Clock, Key, KeySet, MemoryStore, Policy, Timestamp, metrics,
+    store::{Adjustment, Hit, JointHit, Receipt, Settlement, Store as _},
 };
-use ratelimit_tests::redis::TestRedis;
+use ratelimit_tests::{chaos::Observations, redis::TestRedis};
 
 use crate::stores::{TestStore, key, policy};
 
@@ -576,4 +576,74 @@ async fn a_limit_is_known_by_its_place_and_its_algorithm() {
             subject.name
         );
     }
+}
+
+#[tokio::test]
+async fn a_charge_that_replaces_the_state_of_another_algorithm_is_counted_and_logged() {
+    let observed = Observations::listen();
+    let replaced = |policy: &str| observed.counter(metrics::REPLACED_STATES, policy);
+    let redis = TestRedis::start().await;
+    let store = redis.store(Clock::system()).await;
+    let changes = [
+        ("10/d", "fixed_window 10/d"),
+        ("10/d", "leaky_bucket 10/d"),
+        ("fixed_window 10/d", "sliding_window_log 10/d"),
+        ("sliding_window_counter 10/d", "concurrency 5"),
+        ("9/d; 10/d", "9/d; fixed_window 10/d"),
+    ];
+
+    for (number, (before, after)) in changes.into_iter().enumerate() {
+        let name = format!("changed-{number}");
+        let (before, after) = (policy(&name, before), policy(&name, after));
+        let key = key("a");
+        let hit = async |policy, cost| {
+            let hit = Hit::new(policy, &key).cost(cost);
+            store.hit(hit).await.expect("the store decides");
+        };
+
+        hit(&before, 1).await;
+        hit(&before, 1).await;
+        hit(&after, 0).await;
+        assert_eq!(replaced(&name), 0, "{after:?}: a peek replaces nothing");
+        hit(&after, 1).await;
+        hit(&after, 1).await;
+        assert_eq!(replaced(&name), 1, "{after:?}");
+        hit(&before, 1).await;
+        assert_eq!(replaced(&name), 2, "{before:?}");
+    }
+
+    let lines = observed.lines("has another algorithm");
+    assert_eq!(lines.len(), 1, "one line a minute: {lines:?}");
+    assert!(lines[0].contains("changed-0"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn charges_in_batches_and_joint_hits_report_what_they_replace() {
+    let observed = Observations::listen();
+    let replaced = |policy: &str| observed.counter(metrics::REPLACED_STATES, policy);
+    let redis = TestRedis::start().await;
+    let store = Arc::new(redis.store(Clock::system()).await);
+    let before = policy("changed", "10/d");
+    let after = policy("changed", "fixed_window 10/d");
+    let keys: Vec<Key> = (0..64).map(|number| key(&format!("k{number}"))).collect();
+    for key in &keys {
+        store.hit(Hit::new(&before, key)).await.unwrap();
+    }
+
+    let hits = keys[1..].iter().cloned().map(|key| {
+        let (store, after) = (Arc::clone(&store), after.clone());
+        tokio::spawn(async move { store.hit(Hit::new(&after, &key)).await.unwrap() })
+    });
+    for hit in hits.collect::<Vec<_>>() {
+        hit.await.unwrap();
+    }
+    assert_eq!(replaced("changed"), 63);
+
+    let fresh = policy("fresh", "fixed_window 10/d");
+    let members = [
+        JointHit::new(Hit::new(&fresh, &keys[0])),
+        JointHit::new(Hit::new(&after, &keys[0])),
+    ];
+    store.hit_joint(&members).await.unwrap();
+    assert_eq!((replaced("changed"), replaced("fresh")), (64, 0));
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Decision, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
-    store::{Hit, Store, StoreFuture},
+    Clock, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Charged, Hit, Store, StoreFuture},
 };
 
 use super::{Work, poll_now};
@@ -14,7 +14,7 @@ use super::{Work, poll_now};
 pub(super) struct PendingStore(pub(super) MemoryStore, pub(super) Clock);
 
 impl Store for PendingStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::pending(self.0.hit(hit))
     }
 

@@ -35,7 +35,7 @@ use crate::algorithm::{bucket::Bucket, kind::Algorithm, period::InvalidLimit};
 /// # }
 /// ```
 ///
-/// The page is `docs/algorithms/leaky_bucket.md`, the Lua twin `lua/leaky_bucket.lua`.
+/// The page is `docs/algorithms/leaky_bucket.md`, the Lua twin `lua/token_bucket.lua`.
 #[doc(alias = "queue")]
 #[doc(alias = "shaping")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

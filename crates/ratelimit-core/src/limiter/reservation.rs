@@ -9,9 +9,9 @@ use std::{
 
 #[cfg(feature = "tokio")]
 use crate::budget::Adjustment;
-use crate::limiter::{Check, Limiter, Verdict};
+use crate::limiter::{Check, Limiter, Verdict, verdict::Answer};
 use crate::{
-    decision::Decision,
+    decision::{Decision, RefundMark},
     policy::FailureMode,
     store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError},
 };
@@ -34,7 +34,7 @@ impl Reserve {
     /// Starts the check.
     pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Reserve {
         Reserve {
-            check: Check::new(limiter, &hit),
+            check: Check::new(limiter, hit),
             hit: OwnedHit::new(hit),
             limiter: limiter.clone(),
         }
@@ -45,9 +45,9 @@ impl Future for Reserve {
     type Output = (Verdict, Option<Reservation>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let verdict = ready!(Pin::new(&mut self.check).poll(cx));
-        let charge = Reservation::from_verdict(&self.limiter, self.hit.as_hit(), &verdict);
-        Poll::Ready((verdict, charge))
+        let answer = ready!(self.check.poll_answer(cx));
+        let charge = Reservation::from_answer(&self.limiter, self.hit.as_hit(), &answer);
+        Poll::Ready((answer.verdict, charge))
     }
 }
 
@@ -56,12 +56,12 @@ impl Drop for Reserve {
     /// otherwise nothing would release that slot before its lease ends.
     fn drop(&mut self) {
         if self.hit.as_hit().policy.has_concurrency_limit()
-            && let Some(verdict) = self.check.take_ready()
+            && let Some(answer) = self.check.take_answer()
         {
-            drop(Reservation::from_verdict(
+            drop(Reservation::from_answer(
                 &self.limiter,
                 self.hit.as_hit(),
-                &verdict,
+                &answer,
             ));
         }
     }
@@ -117,8 +117,8 @@ pub struct Reservation {
 
 impl Reservation {
     /// The reservation of an allowed hit; `None` if nothing was charged, or the modes `Open` and `Closed` decided.
-    fn from_verdict(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Reservation> {
-        let receipt = receipt_of(hit, verdict)?;
+    fn from_answer(limiter: &Limiter, hit: Hit<'_>, answer: &Answer) -> Option<Reservation> {
+        let receipt = receipt_of(hit, &answer.verdict, &answer.marks)?;
         Some(Reservation {
             #[cfg(feature = "tokio")]
             renewal: spawn_renewal(limiter, &receipt),
@@ -204,24 +204,31 @@ fn spawn_renewal(limiter: &Limiter, receipt: &Receipt) -> Option<tokio::task::Ab
 
 /// The receipt of an allowed hit, which names the store that charged it; `None` if nothing was charged.
 #[inline]
-pub(super) fn receipt_of(hit: Hit<'_>, verdict: &Verdict) -> Option<Receipt> {
+pub(super) fn receipt_of(hit: Hit<'_>, verdict: &Verdict, marks: &[RefundMark]) -> Option<Receipt> {
     match verdict {
-        Verdict::Checked(decision) => Receipt::new(hit, decision),
-        Verdict::Unchecked { mode, decision, .. } => local_receipt(hit, *mode, decision.as_ref()?),
+        Verdict::Checked(decision) => Receipt::of_charge(hit, decision, marks),
+        Verdict::Unchecked { mode, decision, .. } => {
+            local_receipt(hit, *mode, decision.as_ref()?, marks)
+        }
     }
 }
 
 /// The receipt of a hit that the local store allowed. Out of line: the store decides nearly all hits.
 #[inline(never)]
-fn local_receipt(hit: Hit<'_>, mode: FailureMode, decision: &Decision) -> Option<Receipt> {
+fn local_receipt(
+    hit: Hit<'_>,
+    mode: FailureMode,
+    decision: &Decision,
+    marks: &[RefundMark],
+) -> Option<Receipt> {
     let receipt = match mode {
         // The local store charged the share of the limits, so the receipt must carry the share too.
         FailureMode::LocalShare { instances } => {
             let share = hit.policy.share_of(instances);
-            Receipt::new(hit.with_policy(&share), decision)?
+            Receipt::of_charge(hit.with_policy(&share), decision, marks)?
                 .charged_in(ChargedBy::LocalShare { instances })
         }
-        _ => Receipt::new(hit, decision)?.charged_in(ChargedBy::Local),
+        _ => Receipt::of_charge(hit, decision, marks)?.charged_in(ChargedBy::Local),
     };
     Some(receipt)
 }

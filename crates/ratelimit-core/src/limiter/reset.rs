@@ -90,7 +90,7 @@ fn covering(policy: &Policy) -> impl Iterator<Item = &Policy> {
 mod tests {
     use super::*;
     use crate::{
-        decision::Decision,
+        decision::Charged,
         policy::FailureMode,
         store::{MemoryStore, Store, StoreFuture},
         time::{Clock, Timestamp},
@@ -117,7 +117,7 @@ mod tests {
     }
 
     impl Store for CountingStore {
-        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
             if !self.is_up {
                 return StoreFuture::ready(Err(StoreError::TimedOut));
             }

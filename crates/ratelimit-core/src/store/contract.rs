@@ -15,7 +15,7 @@ use crate::store::{
     joint::{CannotJoin, JointHit},
     receipt::Receipt,
 };
-use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Policy, time::Clock};
+use crate::{budget::Adjustment, decision::Charged, key_set::KeySet, policy::Policy, time::Clock};
 
 /// Decides hits, and keeps the budgets.
 ///
@@ -29,7 +29,7 @@ use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Pol
 ///
 /// [`MemoryStore`](crate::MemoryStore) and `RedisStore` (feature `redis`) are the stores of this crate. Implement the
 /// trait to wrap one of them, for example to inject faults in a test, or for a store of your own:
-/// [`Decision::from_limits`] makes its decisions.
+/// [`Decision::from_limits`](crate::Decision::from_limits) makes its decisions, and `decision.into()` its answers.
 ///
 /// ```
 /// use ratelimit_core::{Key, MemoryStore, Policy, store::{Hit, Store}};
@@ -43,15 +43,15 @@ use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Pol
 /// let policy = Policy::parse("api", "2/min")?;
 /// let key = Key::new("alice")?;
 ///
-/// let decision = block_on(store.hit(Hit::new(&policy, &key)))?;
-/// assert_eq!(decision.remaining, 1);
+/// let charged = block_on(store.hit(Hit::new(&policy, &key)))?;
+/// assert_eq!(charged.decision.remaining, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Spends the cost of a hit if all limits allow it, and nothing otherwise.
     ///
     /// A hit of cost 0 (a peek) and a dry run spend nothing. The future fails with the variants of [`StoreError`].
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision>;
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged>;
 
     /// Decides the members of a joint hit in one step, and charges all that fit if the joint hit passes.
     ///
@@ -72,14 +72,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let members = [&few, &many].map(|policy| JointHit::new(Hit::new(policy, &key)));
     ///
     /// let first = store.hit_joint(&members).await?;
-    /// assert_eq!((first[0].remaining, first[1].remaining), (0, 8));
+    /// assert_eq!((first[0].decision.remaining, first[1].decision.remaining), (0, 8));
     /// let second = store.hit_joint(&members).await?;
-    /// assert!(!second[0].is_allowed() && second[1].is_allowed());
-    /// assert_eq!(second[1].remaining, 8);
+    /// assert!(!second[0].decision.is_allowed() && second[1].decision.is_allowed());
+    /// assert_eq!(second[1].decision.remaining, 8);
     /// # Ok(())
     /// # }
     /// ```
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         let _ = members;
         StoreFuture::ready(Err(StoreError::refused(CannotJoin)))
     }
@@ -139,11 +139,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
 /// Forwards every method, so that the defaults do not replace those of the inner store.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         (**self).hit(hit)
     }
 
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         (**self).hit_joint(members)
     }
 

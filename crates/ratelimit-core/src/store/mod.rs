@@ -27,10 +27,11 @@ pub use self::{
 pub(crate) use self::{
     hit::OwnedHit,
     joint::{passes, unread},
-    memory::{LockedEntry, Redemption},
+    memory::Redemption,
     receipt::ChargedBy,
 };
 pub use crate::{
     budget::Adjustment,
+    decision::Charged,
     policy::{HitMode, Overdraft},
 };

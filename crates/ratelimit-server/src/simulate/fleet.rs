@@ -13,7 +13,7 @@ use std::{
 
 use ratelimit_core::{
     Clock, Decision, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
-    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
+    store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 use tokio::sync::oneshot;
 
@@ -217,7 +217,7 @@ impl FarStore {
 }
 
 impl Store for FarStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let decision = self.memory.hit(hit);
         if self.is_checking.load(Ordering::Relaxed) {
             self.hits.fetch_add(1, Ordering::Relaxed);

@@ -29,7 +29,7 @@ const JOINT: &str = "lua/check_joint_windows.lua";
 const JOINT_PART: &str = "lua/joint_window.lua";
 
 /// The assembler of the engine.
-#[path = "../../../ratelimit-core/src/store/redis/script/unrolled.rs"]
+#[path = "../../../ratelimit-core/src/store/redis/script/assemble.rs"]
 mod unrolled;
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {

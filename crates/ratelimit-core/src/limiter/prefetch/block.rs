@@ -13,7 +13,7 @@ use super::clock::Moment;
 use crate::{
     algorithm::Period,
     budget::Adjustment,
-    decision::{Decision, LimitDecision, RefundMark},
+    decision::{Charged, Decision, LimitDecision, RefundMark},
     limit::Limit,
     policy::Policy,
     store::{Hit, Receipt},
@@ -79,7 +79,11 @@ pub(super) struct Block {
 
 impl Block {
     /// The block that `hit` charged; `None` if the store denied it.
-    pub(super) fn new(hit: Hit<'_>, reply: Decision, sent: Moment) -> Option<Block> {
+    pub(super) fn new(hit: Hit<'_>, reply: Charged, sent: Moment) -> Option<Block> {
+        let Charged {
+            decision: reply,
+            marks,
+        } = reply;
         let policy = hit.policy;
         let limits = policy.groups().iter().flat_map(|group| &group.limits);
         let buckets = limits.filter(|effective| is_bucket(&effective.limit));
@@ -100,7 +104,7 @@ impl Block {
 
         // A bucket that refills the block within its life gives it back without a refund. A refund would shorten the
         // time after which the units of other instances expire.
-        let marks = reply.refund_marks().zip(policy.limits());
+        let marks = marks.into_iter().zip(policy.limits());
         let marks = marks.map(|(mark, limit)| {
             if is_bucket(limit) && refill_time(limit, hit.cost) <= MAX_LIFE {
                 RefundMark::NONE

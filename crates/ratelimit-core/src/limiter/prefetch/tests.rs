@@ -36,7 +36,7 @@ struct FarStore {
 }
 
 impl Store for FarStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<crate::store::Charged> {
         let is_block = hit.cost == self.block;
         assert!(!is_block || hit.deadline.is_none(), "a block has no caller");
         let calls = if is_block { &self.calls } else { &self.hits };
@@ -158,7 +158,11 @@ impl Fleet {
     async fn left_in_store(&self) -> u64 {
         let hit = Hit::new(&self.policy, &self.key).cost(0);
         let peek = self.store.store.hit(hit).await.unwrap();
-        peek.limits().map(|limit| limit.remaining).min().unwrap()
+        peek.decision
+            .limits()
+            .map(|limit| limit.remaining)
+            .min()
+            .unwrap()
     }
 
     /// The units that the limiter reports as left: those of the store, and those on hand.

@@ -37,7 +37,7 @@ use crate::store::redis::{
 };
 use crate::{
     budget::Adjustment,
-    decision::Decision,
+    decision::Charged,
     key_set::KeySet,
     policy::Policy,
     store::{
@@ -319,7 +319,7 @@ impl Store for RedisStore {
     /// Decides a hit. Nothing is sent before the future is polled, and its timeout starts then.
     ///
     /// The connection is chosen now. A hit that finds none is answered by a ready future.
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         match self.executor.prepare(hit) {
             Ok(prepared) => {
                 let executor = Arc::clone(&self.executor);
@@ -342,7 +342,7 @@ impl Store for RedisStore {
 
     /// Decides a joint hit in one call. In a cluster, members in several hash slots take a call each, and a denial
     /// refunds the charges before it.
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         let executor = Arc::clone(&self.executor);
         let members = members.iter();
         let members = members.map(|member| (OwnedHit::new(member.hit), member.role));

@@ -2,27 +2,27 @@
 //!
 //! | script | parts, in order |
 //! |---|---|
-//! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
-//! | `check`, `check_joint`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
-//! | `reset` | `prelude.lua`, `reset.lua` |
-//! | `check_unrolled` | the file of that name, with the parts of each limit |
-//! | `check_joint_windows` | the file of that name, with `joint_window.lua` for each member |
+//! | `check` | `prelude.lua`, the functions of each algorithm, a table of them, `check.lua` |
+//! | `settle` | `prelude.lua`, `changes.lua`, the functions of each algorithm, a table, `settle.lua` |
+//! | `reset` | `prelude.lua`, `changes.lua`, `reset.lua` |
+//! | `check_unrolled` | the file of that name, with the sections of each limit |
+//! | `check_joint_windows` | the file of that name, with the sections of `fixed_window.lua` for each member |
 //!
 //! A line `-- @include NAME` is replaced by a file, for pieces that several scripts have in common.
 //!
 //! The files are part of the binary, so a process never reads them at run time. Local variables of one file are visible
 //! in the files behind it: the order matters, and a Lua chunk has at most 200 of them.
 
+mod assemble;
 mod functions;
 mod sources;
-mod unrolled;
 
 use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
-use crate::store::redis::script::functions::{count_of, function, settle_functions};
+use crate::store::redis::script::functions::{count_of, function, prefix, settle_functions};
 use crate::store::redis::script::sources::{
-    CHECK, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, CHECK_UNROLLED, JOINT_WINDOW, PRELUDE,
-    READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files, unrolled_file,
+    CHANGES, CHECK, CHECK_JOINT_WINDOWS, CHECK_UNROLLED, FRAME, PRELUDE, RESET, REST_OF, SETTLE,
+    STEP, file,
 };
 use crate::store::redis::wire::CODES;
 use crate::{
@@ -33,8 +33,8 @@ use crate::{
 
 /// The lines that files replace. They are comments, so each file is valid Lua by itself.
 const INCLUDES: [(&str, &str); 2] = [
-    ("-- @include read_budgets", READ_BUDGETS),
-    ("-- @include write_budgets", WRITE_BUDGETS),
+    ("-- @include frame", FRAME),
+    ("-- @include rest_of", REST_OF),
 ];
 
 /// A script and its SHA-1.
@@ -55,14 +55,10 @@ pub(super) struct Script {
 /// The identity of a script: everything that its text depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ScriptId {
-    /// One hit under one limit.
-    CheckOne(Algorithm),
-    /// One hit under several limits.
+    /// One hit, or several under several policies.
     Check(AlgorithmSet),
     /// One hit or several under the same limits, by the codes of their algorithms in the order of the policy.
     CheckUnrolled([u8; MAX_LIMITS]),
-    /// Hits under several policies.
-    CheckJoint(AlgorithmSet),
     /// This many hits that must all fit, under one fixed window each.
     CheckJointWindows(usize),
     /// A change of a charge, under one limit or more.
@@ -75,7 +71,7 @@ enum ScriptId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far, each of a few kilobytes. There are at most 4 * 2^7 + 17, and one unrolled script
+/// The scripts that were used so far, each of a few kilobytes. There are at most 2 * 2^7 + 9, and one unrolled script
 /// for each order of algorithms that policies of this process have.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
@@ -83,14 +79,10 @@ struct AlgorithmSet(u8);
 static SCRIPTS: RwLock<Option<HashMap<ScriptId, &'static Script>>> = RwLock::new(None);
 
 impl Script {
-    /// The script that decides a hit on the limits of `groups`: `check_one.lua` for a single limit, else `check.lua`.
-    pub(super) fn check(groups: &[LimitGroup]) -> &'static Script {
-        if let [group] = groups
-            && let [effective] = &*group.limits
-        {
-            return ScriptId::CheckOne(effective.limit.algorithm()).script();
-        }
-        ScriptId::Check(AlgorithmSet::of(groups)).script()
+    /// The script that decides hits on the limits of all `groups`.
+    pub(super) fn check<'a>(groups: impl Iterator<Item = &'a [LimitGroup]>) -> &'static Script {
+        let bits = groups.fold(0, |bits, groups| bits | AlgorithmSet::of(groups).0);
+        ScriptId::Check(AlgorithmSet(bits)).script()
     }
 
     /// The fast script that decides hits on the limits of one key. It leaves unusual values to [`Script::check`].
@@ -108,15 +100,7 @@ impl Script {
         ScriptId::CheckUnrolled(codes).script()
     }
 
-    /// The script that decides a joint hit on the limits of all `groups`.
-    pub(super) fn check_joint<'a>(
-        groups: impl Iterator<Item = &'a [LimitGroup]>,
-    ) -> &'static Script {
-        let bits = groups.fold(0, |bits, groups| bits | AlgorithmSet::of(groups).0);
-        ScriptId::CheckJoint(AlgorithmSet(bits)).script()
-    }
-
-    /// The fast script that decides a joint hit on fixed windows. It leaves unusual values to [`Script::check_joint`].
+    /// The fast script that decides a joint hit on fixed windows. It leaves unusual values to [`Script::check`].
     pub(super) fn check_joint_windows(members: usize) -> &'static Script {
         ScriptId::CheckJointWindows(members).script()
     }
@@ -152,34 +136,39 @@ impl ScriptId {
     /// Concatenates the parts, replaces includes and codes, and computes the SHA-1.
     fn assemble(self) -> Script {
         let text = match self {
-            ScriptId::CheckOne(algorithm) => check_one(algorithm),
-            ScriptId::Check(set) => with_table(set, CHECK, check_row),
-            ScriptId::CheckJoint(set) => with_table(set, CHECK_JOINT, |algorithm| {
-                let select = (algorithm == Algorithm::Concurrency).then_some("select");
-                let mut row = check_row(algorithm);
-                row.push(format!("'<Bd{}'", numbers(algorithm)));
-                row.push(function(algorithm, select));
-                row
-            }),
+            ScriptId::Check(set) => {
+                let head = [PRELUDE, &set.functions(&["functions"])].concat();
+                let row = |algorithm| {
+                    let mut row = row(
+                        algorithm,
+                        &[Some("roll"), Some("state"), count_of(algorithm)],
+                    );
+                    row.push(format!("'<d{}'", numbers(algorithm)));
+                    row
+                };
+                [&head, &set.table(row), CHECK].concat()
+            }
             ScriptId::CheckUnrolled(codes) => {
                 let of_code = |code: &u8| Algorithm::ALL.into_iter().find(|it| it.code() == *code);
-                let algorithms = codes.iter().filter_map(of_code);
-                let files: Vec<&str> = algorithms.filter_map(unrolled_file).collect();
-                unrolled::assemble(CHECK_UNROLLED, &files)
+                let files: Vec<&str> = codes.iter().filter_map(of_code).map(file).collect();
+                assemble::unroll(&with_includes(CHECK_UNROLLED), &files)
             }
-            ScriptId::Settle(set) => with_table(set, SETTLE, |algorithm| {
-                let names = settle_functions(algorithm);
-                names.map(|name| function(algorithm, name)).to_vec()
-            }),
-            ScriptId::Reset => [PRELUDE, RESET].concat(),
             ScriptId::CheckJointWindows(members) => {
-                unrolled::assemble(CHECK_JOINT_WINDOWS, &vec![JOINT_WINDOW; members])
+                let files = vec![file(Algorithm::FixedWindow); members];
+                assemble::unroll(CHECK_JOINT_WINDOWS, &files)
             }
+            ScriptId::Settle(set) => {
+                let functions = set.functions(&["functions", "settle"]);
+                let names = |algorithm| {
+                    let names = settle_functions(algorithm);
+                    names.map(|name| function(algorithm, name)).to_vec()
+                };
+                [PRELUDE, CHANGES, &functions, &set.table(names), SETTLE].concat()
+            }
+            ScriptId::Reset => [PRELUDE, CHANGES, RESET].concat(),
         };
         // In this order: an include is a comment, and comments name codes.
-        let include = |text: String, (line, file): (&str, &str)| text.replace(line, file);
-        let text = INCLUDES.into_iter().fold(text, include);
-        let text = with_codes(&without_comments(&text));
+        let text = with_codes(&without_comments(&with_includes(&text)));
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash }
     }
@@ -204,59 +193,50 @@ impl AlgorithmSet {
             .into_iter()
             .filter(move |&algorithm| self.0 & AlgorithmSet::bit(algorithm) != 0)
     }
-}
 
-/// The source for a policy of one limit, whose functions `check_one.lua` calls by fixed names.
-///
-/// ```lua
-/// local code, roll, state, count, format = 1, token_bucket_roll, token_bucket_state, nil, '<Bddddd'
-/// ```
-///
-/// The format is that of the whole reply: status, now, expires, and the numbers of the limit. Local names save the
-/// server the tables of `check.lua`, which takes 157,000 instructions for a concurrency limit in place of 115,000
-/// (`redis.concurrency.held` of `cargo xtask gate`).
-fn check_one(algorithm: Algorithm) -> String {
-    let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
-    let count = function(algorithm, count_of(algorithm));
-    let binding = format!(
-        "local code, roll, state, count, format = \
-         {code}, {name}_roll, {name}_state, {count}, '<Bdd{numbers}'\n"
-    );
-    let files = files(algorithm).concat();
-    [PRELUDE, &files, &binding, CHECK_ONE].concat()
-}
-
-/// The source for a set of algorithms, with a table that has the `row` of each by its code, in front of `tail`.
-///
-/// ```lua
-/// local algorithms = {
-///   [1] = { token_bucket_roll, token_bucket_state, nil, '<ddd' },
-///   [3] = { fixed_window_roll, fixed_window_state, nil, '<dd' },
-/// }
-/// ```
-fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<String>) -> String {
-    let mut sources = Vec::new();
-    let mut table = "local algorithms = {\n".to_owned();
-    for algorithm in set.algorithms() {
-        for file in files(algorithm) {
-            // `token_bucket.lua` comes once, also if leaky buckets need it too: two copies would cost the server twice.
-            if !sources.contains(file) {
-                sources.push(file);
+    /// The functions of all algorithms, each once: the step, and those of `sections`.
+    fn functions(self, sections: &[&str]) -> String {
+        let mut known = Vec::new();
+        let mut text = String::new();
+        for algorithm in self.algorithms() {
+            let (prefix, file) = (prefix(algorithm), file(algorithm));
+            if known.contains(&prefix) {
+                continue;
+            }
+            known.push(prefix);
+            text.push_str(&assemble::step(STEP, prefix, file));
+            for name in sections {
+                text.push_str(&assemble::section(file, name));
             }
         }
-        let (code, row) = (algorithm.code(), row(algorithm).join(", "));
-        writeln!(table, "  [{code}] = {{ {row} }},").expect("a string takes all that is written");
+        text
     }
-    table.push_str("}\n");
-    [PRELUDE, &sources.concat(), &table, tail].concat()
+
+    /// A table that has the `row` of each algorithm by its code.
+    ///
+    /// ```lua
+    /// local algorithms = {
+    ///   [1] = { token_bucket_roll, token_bucket_state, nil, '<ddd' },
+    ///   [3] = { fixed_window_roll, fixed_window_state, nil, '<dd' },
+    /// }
+    /// ```
+    fn table(self, row: impl Fn(Algorithm) -> Vec<String>) -> String {
+        let mut table = "local algorithms = {\n".to_owned();
+        for algorithm in self.algorithms() {
+            let (code, row) = (algorithm.code(), row(algorithm).join(", "));
+            writeln!(table, "  [{code}] = {{ {row} }},")
+                .expect("a string takes all that is written");
+        }
+        table.push_str("}\n");
+        table
+    }
 }
 
-/// The row of an algorithm in scripts that decide hits.
-fn check_row(algorithm: Algorithm) -> Vec<String> {
-    let names = [Some("roll"), Some("state"), count_of(algorithm)];
-    let mut row = names.map(|name| function(algorithm, name)).to_vec();
-    row.push(format!("'<{}'", numbers(algorithm)));
-    row
+/// The row of an algorithm in the scripts that decide hits: these functions, and the format of its numbers.
+fn row(algorithm: Algorithm, names: &[Option<&str>]) -> Vec<String> {
+    let functions = names.iter().map(|name| function(algorithm, *name));
+    let format = format!("'<{}'", numbers(algorithm));
+    functions.chain([format]).collect()
 }
 
 /// How many numbers a reply has for a limit: `at`, and those that `lua/README.md` lists for the algorithm.
@@ -273,6 +253,12 @@ pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
 /// The format of these numbers for `struct.pack`: a `d` for each double.
 fn numbers(algorithm: Algorithm) -> String {
     "d".repeat(wire_len(algorithm))
+}
+
+/// The text with files in place of the lines that include them.
+fn with_includes(text: &str) -> String {
+    let include = |text: String, (line, file): (&str, &str)| text.replace(line, file);
+    INCLUDES.into_iter().fold(text.to_owned(), include)
 }
 
 /// The script without comments and empty lines.
@@ -317,27 +303,25 @@ mod tests {
     use super::*;
     use crate::policy::Policy;
 
+    fn check(groups: &[LimitGroup]) -> &'static Script {
+        Script::check(std::iter::once(groups))
+    }
+
     #[test]
     fn policies_of_the_same_algorithms_share_a_script() {
         let one = Policy::parse("a", "1/s; fixed_window 2/s").unwrap();
         let two = Policy::parse("b", "fixed_window 5/h; 9/min; 10/d").unwrap();
         let three = Policy::parse("c", "fixed_window 5/h").unwrap();
 
-        assert_eq!(
-            Script::check(one.groups()).hash,
-            Script::check(two.groups()).hash
-        );
-        assert_ne!(
-            Script::check(one.groups()).hash,
-            Script::check(three.groups()).hash
-        );
+        assert_eq!(check(one.groups()).hash, check(two.groups()).hash);
+        assert_ne!(check(one.groups()).hash, check(three.groups()).hash);
     }
 
     #[test]
     fn each_function_is_there_once() {
         let both = Policy::parse("a", "1/s; leaky_bucket 2/s").unwrap();
 
-        let text = &Script::check(both.groups()).text;
+        let text = &check(both.groups()).text;
 
         assert_eq!(text.matches("function token_bucket_roll").count(), 1);
         assert!(!text.contains("fixed_window"));
@@ -357,14 +341,13 @@ mod tests {
                       sliding_window_counter 5/s; concurrency 6 lease 1s; penalty_box 2/s for 1s";
         let policy = Policy::parse("all", policy).unwrap();
         let groups = policy.groups();
-        let mut scripts = vec![
-            Script::check(groups),
+        let scripts = [
+            check(groups),
             Script::settle(groups),
             Script::reset(),
             unrolled("1/s; leaky_bucket 2/s; fixed_window 3/s; sliding_window_counter 5/s"),
             unrolled("sliding_window_log 4/s; 1/s"),
         ];
-        scripts.extend(Algorithm::ALL.map(|algorithm| ScriptId::CheckOne(algorithm).script()));
 
         for script in scripts {
             let names =
@@ -393,11 +376,11 @@ mod tests {
             "8 + 4 * 8 + 3 * 8 bytes: {two}"
         );
         assert!(
-            two.contains("unpack('<ddddddddddddddd', argument)"),
-            "2 + 8 + 5 numbers: {two}"
+            two.contains("unpack('<dddddddddddddd', argument)"),
+            "2 + 2 * 6 numbers: {two}"
         );
         assert!(
-            two.contains("tick_1, debt_1, refunded_1, tick_2, count_2)"),
+            two.contains("at_1, debt_1, refunded_1, at_2, count_2)"),
             "{two}"
         );
         assert!(
@@ -419,6 +402,9 @@ mod tests {
         let log = &unrolled("sliding_window_log 4/s; 1/s").text;
 
         assert!(!log.contains("#value == "), "{log}");
-        assert!(log.contains(".. stamps_1 .. added_1 .. state_2"), "{log}");
+        assert!(
+            log.contains(".. stamps_1 .. added_1 .. (refunded_2 > 0"),
+            "{log}"
+        );
     }
 }

@@ -10,9 +10,9 @@
 //!   instances of two releases never read each other's messages.
 //! - Stored values do outlive a release. A release must read the values of the one before it.
 
-/// The hit does not fit. First byte of a reply of `lua/check.lua` and `lua/check_one.lua`.
+/// The hit does not fit. First byte of a reply of `lua/check.lua`.
 pub(super) const REPLY_DENIED: u8 = 0;
-/// The hit fits, and was charged unless the call was read only. First byte of a reply of the same scripts.
+/// The hit fits, and was charged unless the call was read only. First byte of a reply of the same script.
 pub(super) const REPLY_ALLOWED: u8 = 1;
 /// The deadline had passed. The script read and wrote no key, so the call may be sent again.
 ///
@@ -26,6 +26,18 @@ pub(super) const REPLY_DONE: u8 = 0;
 ///
 /// In a batch it takes the place of the number of hits that fit, so it must exceed the size of any batch.
 pub(super) const REPLY_FALLBACK: u8 = 255;
+
+/// Added to the number of hits that fit where their charge replaced a state of another algorithm. No batch has so many.
+pub(super) const REPLY_REPLACED: u8 = 128;
+/// The member of a joint hit fits.
+pub(super) const MEMBER_FITS: u8 = 1;
+/// The member of a joint hit replaced a state of another algorithm.
+pub(super) const MEMBER_REPLACED: u8 = 2;
+
+/// The first byte of a tail, which is the code of no algorithm.
+const TAIL_CODE: u8 = 0;
+/// Bytes of a tail, without its length.
+const TAIL_LENGTH: u8 = 18;
 
 /// Give units back.
 pub(super) const SETTLE_REFUND: u8 = 1;
@@ -60,12 +72,17 @@ pub(super) const JOINT_WATCH: u8 = 2;
 /// Every code by its name in the scripts.
 ///
 /// A code that is missing here stays a global name in the script, which Redis rejects when it runs.
-pub(super) const CODES: [(&str, u8); 18] = [
+pub(super) const CODES: [(&str, u8); 23] = [
     ("REPLY_DENIED", REPLY_DENIED),
     ("REPLY_ALLOWED", REPLY_ALLOWED),
     ("REPLY_TOO_LATE", REPLY_TOO_LATE),
     ("REPLY_DONE", REPLY_DONE),
     ("REPLY_FALLBACK", REPLY_FALLBACK),
+    ("REPLY_REPLACED", REPLY_REPLACED),
+    ("MEMBER_FITS", MEMBER_FITS),
+    ("MEMBER_REPLACED", MEMBER_REPLACED),
+    ("TAIL_CODE", TAIL_CODE),
+    ("TAIL_LENGTH", TAIL_LENGTH),
     ("SETTLE_REFUND", SETTLE_REFUND),
     ("SETTLE_CHARGE", SETTLE_CHARGE),
     ("SETTLE_RELEASE", SETTLE_RELEASE),

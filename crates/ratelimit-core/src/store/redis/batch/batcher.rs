@@ -262,9 +262,7 @@ async fn send(router: &Router, route: &Route, mut batch: Batch, deadline: Instan
         let reply = route.send(command.to_cmd(eval, batch.names(), first));
         let error = match reply.await {
             Ok(reply) => match read_reply(&command, route, &reply, sent, deadline) {
-                Ok(Reply::Done(entries, now)) => {
-                    return batch.deliver(now, &entries, route.log());
-                }
+                Ok(Reply::Done(entries, _)) => return batch.deliver(&entries, route.log()),
                 // The server's clock was set forward, or some hits were late.
                 Ok(Reply::TooLate(_)) => continue,
                 Err(error) => return batch.fail_all(&error),

@@ -32,7 +32,7 @@ use crate::store::redis::{
     connection::outage_log::OutageLog,
     keyspace::KeyNames,
 };
-use crate::{decision::Decision, store::contract::StoreError, time::Timestamp};
+use crate::{decision::Charged, store::contract::StoreError};
 
 /// A batch has at most this many hits: the server serves no other client until all of them are decided.
 ///
@@ -66,7 +66,7 @@ pub(in crate::store::redis) struct QueuedHit {
 #[derive(Debug)]
 pub(in crate::store::redis) enum BatchOutcome {
     /// The batch decided the hit, or failed. The hit is not sent again.
-    Decided(Result<Decision, StoreError>),
+    Decided(Result<Charged, StoreError>),
     /// Nothing was executed for the hit. Its caller sends it in a call of its own, within the same deadline.
     SendSingle {
         /// Whether the script left the key out. It would do so again.
@@ -181,15 +181,10 @@ impl Batch {
         !self.is_empty()
     }
 
-    /// Delivers the decisions of a reply, which has one entry for each key, in order. `now` is the server's time.
-    pub(in crate::store::redis) fn deliver(
-        self,
-        now: Timestamp,
-        entries: &[BatchEntry],
-        log: &OutageLog,
-    ) {
+    /// Delivers the decisions of a reply, which has one entry for each key, in order.
+    pub(in crate::store::redis) fn deliver(self, entries: &[BatchEntry], log: &OutageLog) {
         for (key, entry) in self.keys.into_iter().zip(entries) {
-            key.deliver(now, entry, log);
+            key.deliver(entry, log);
         }
     }
 
@@ -214,9 +209,12 @@ impl Batch {
 
 impl KeyHits {
     /// Delivers to each hit its decision by its position: the first ones pass.
-    fn deliver(self, now: Timestamp, entry: &BatchEntry, log: &OutageLog) {
+    fn deliver(self, entry: &BatchEntry, log: &OutageLog) {
+        if entry.has_replaced() {
+            log.report_replaced(&self.hits[0].pending.command.policy);
+        }
         for (index, hit) in self.hits.into_iter().enumerate() {
-            let outcome = match entry.decision_for(index, &hit.pending.command, now) {
+            let outcome = match entry.decision_for(index, &hit.pending.command) {
                 Ok(Some(decision)) => BatchOutcome::Decided(Ok(decision)),
                 // Sent again, the hit gets the error of Redis, such as WRONGTYPE, or a decision of the general script.
                 Ok(None) => BatchOutcome::SendSingle {

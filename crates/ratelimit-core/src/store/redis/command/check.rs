@@ -1,6 +1,6 @@
-//! A hit on any limits: `lua/check.lua`, and `lua/check_one.lua` for a single limit.
+//! A hit on any limits: `lua/check.lua`.
 
-use std::{slice, time::Duration};
+use std::{iter, slice, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -13,12 +13,15 @@ use crate::store::redis::{
         },
     },
     script::{Script, wire_len},
-    wire::{NUMBER_BYTES, REPLY_ALLOWED, REPLY_DENIED, REPLY_TOO_LATE, write_number},
+    wire::{
+        JOINT_MUST, MEMBER_FITS, MEMBER_REPLACED, NUMBER_BYTES, REPLY_ALLOWED, REPLY_DENIED,
+        REPLY_TOO_LATE, write_number,
+    },
 };
 use crate::{
     algorithm::WireState,
     budget::{cap_waits, remaining_ttl},
-    decision::LimitDecision,
+    decision::{LimitDecision, RefundMark},
     limit::Limit,
     policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, Policy},
     time::{MAX_EXACT, Timestamp},
@@ -30,10 +33,10 @@ const FLAG_READ_ONLY: u8 = 1;
 ///
 /// Values are then stored for an hour of the server's time, because the two clocks are unrelated.
 pub(in crate::store::redis) const FLAG_TIME_GIVEN: u8 = 2;
-/// Another key denied the hit. Limits that count denied hits record it, and no limit is charged.
+/// The mode of a member whose hit another key denied. Limits that count denied hits record it, and no limit is charged.
 ///
-/// Only policies whose keys a cluster separates need it.
-const FLAG_DENIED: u8 = 4;
+/// Only policies whose keys a cluster separates need it. The mode of another member is [`FLAG_READ_ONLY`] or 0.
+const MODE_DENIED: u8 = 2;
 
 /// Hits on longer logs are not batched: reading a log takes time that grows with its length, and the other hits
 /// of the batch would wait for it.
@@ -85,12 +88,73 @@ impl CheckCommand {
         self.groups().iter().flat_map(|group| &group.limits)
     }
 
-    /// `ARGV[1]`: the header of [`encode_header`], 25 bytes, and 37 bytes of [`encode_limits`] for each limit.
-    pub(in crate::store::redis) fn encode_check(&self, deadline: Option<Timestamp>) -> Vec<u8> {
-        let flags = self.read_only_flag() | self.time_flag() | self.denied_flag();
-        let mut bytes = encode_header(flags, self.now, deadline, self.params.cost);
-        encode_limits(&mut bytes, self.groups(), self.params);
-        bytes
+    /// Appends the hit as a member of `lua/check.lua`. `key_numbers` are those of its keys among `KEYS`, from 1.
+    ///
+    /// | offset | bytes | content |
+    /// |---|---|---|
+    /// | 0 | 1 | the role: `JOINT_MUST`, `JOINT_ANY` or `JOINT_WATCH` |
+    /// | 1 | 1 | the mode: 1 if the member is read only, 2 if another key denied the hit, else 0 |
+    /// | 2 | 8 | the cost; at most 2^53 - 1 |
+    /// | 10 | 1 | the number of its limits |
+    /// | then | 38 for each limit | the number of its key (2 bytes), and [`encode_limit`] |
+    pub(in crate::store::redis) fn encode_member(
+        &self,
+        role: u8,
+        key_numbers: impl IntoIterator<Item = u16>,
+        bytes: &mut Vec<u8>,
+    ) {
+        bytes.push(role);
+        bytes.push(match self.is_denied {
+            true => MODE_DENIED,
+            false => self.read_only_flag(),
+        });
+        write_number(bytes, self.params.cost.min(MAX_EXACT - 1));
+        // A policy has at most eight limits.
+        bytes.push(u8::try_from(self.limits().count()).unwrap_or(u8::MAX));
+        for (group, number) in self.groups().iter().zip(key_numbers) {
+            for effective in &group.limits {
+                bytes.extend(number.to_le_bytes());
+                encode_limit(bytes, effective, self.params);
+            }
+        }
+    }
+
+    /// Reads the reply to the hit as a member, and advances `bytes` behind it: one byte of `MEMBER_` flags; then for each
+    /// key `expires`, in microseconds, after the call, 0 without a value; and for each of its limits `at`, in ticks, and
+    /// the numbers of its algorithm before the hit.
+    ///
+    /// `is_charged` is whether the joint hit passes, so that a member that fits was charged.
+    pub(in crate::store::redis) fn decode_member(
+        &self,
+        now: Timestamp,
+        is_charged: bool,
+        bytes: &mut &[u8],
+    ) -> Result<CheckReply, InvalidReply> {
+        let (&flags, rest) = bytes.split_first().ok_or(InvalidReply::Malformed)?;
+        *bytes = rest;
+        let fits = flags & MEMBER_FITS != 0;
+        let mut expires = SmallVec::<[Timestamp; 1]>::new();
+        let mut states = WireStates::new();
+        for group in self.groups() {
+            expires.push(read_time(bytes)?);
+            states.extend(read_states(group.limits.iter(), bytes)?);
+        }
+        let wire = WireReply {
+            fits,
+            now,
+            expires: &expires,
+            states: &states,
+            before: 0,
+        };
+        let mut reply = if fits && !is_charged {
+            let mut uncharged = self.clone();
+            uncharged.params.mode = HitMode::DryRun;
+            uncharged.decode_limits(wire)?
+        } else {
+            self.decode_limits(wire)?
+        };
+        reply.has_replaced = flags & MEMBER_REPLACED != 0;
+        Ok(reply)
     }
 
     /// Whether the hit can be sent in one call with others.
@@ -153,26 +217,12 @@ impl CheckCommand {
         }
     }
 
-    /// The flag of a hit that another key has denied.
-    const fn denied_flag(&self) -> u8 {
-        if self.is_denied { FLAG_DENIED } else { 0 }
-    }
-
-    /// Reads the state of each limit: [`wire_len`] numbers, filled up to four with 0.
-    ///
-    /// The bytes of all are consumed even if a number is not whole, so that a batch can read its next entry.
+    /// Reads the state of each limit: see [`read_states`].
     pub(in crate::store::redis) fn read_states(
         &self,
         bytes: &mut &[u8],
     ) -> Result<WireStates, InvalidReply> {
-        collect_states(
-            self.limits()
-                .map(|effective| match wire_len(effective.limit.algorithm()) {
-                    2 => read_numbers(bytes).map(|[a, b]| [a, b, 0, 0]),
-                    3 => read_numbers(bytes).map(|[a, b, c]| [a, b, c, 0]),
-                    _ => read_numbers(bytes),
-                }),
-        )
+        read_states(self.limits(), bytes)
     }
 
     /// The units that the hit is charged. 0 for a peek, a dry run and a denial.
@@ -191,7 +241,7 @@ impl CheckCommand {
         wire: WireReply<'_>,
         expires: Timestamp,
         charged: u64,
-    ) -> Result<LimitDecision, InvalidReply> {
+    ) -> Result<(LimitDecision, RefundMark), InvalidReply> {
         // A charge has just set the expiry that the limits need. Otherwise waits end when the old value expires.
         let left = if charged > 0 {
             Duration::MAX
@@ -199,16 +249,17 @@ impl CheckCommand {
             remaining_ttl(expires, wire.now)
         };
         let demand = effective.demand(self.params);
-        let decision = effective
+        let reported = effective
             .limit
             .report(state, wire.before, wire.now, demand, charged);
-        let decision = decision.ok_or(InvalidReply::CorruptState)?;
-        Ok(effective.report(cap_waits(decision, left), charged))
+        let (mut decision, mark) = reported.ok_or(InvalidReply::CorruptState)?;
+        cap_waits(&mut decision, left);
+        Ok((effective.report(decision, charged), mark))
     }
 
     /// The decisions of all limits of the scope, in the order of the message.
     ///
-    /// The script's own decision must agree with them, or the stored value is corrupt. A call with [`FLAG_DENIED`] is
+    /// The script's own decision must agree with them, or the stored value is corrupt. A call with [`MODE_DENIED`] is
     /// exempt: it is denied although its own limits may allow the hit.
     pub(in crate::store::redis) fn decode_limits(
         &self,
@@ -222,14 +273,15 @@ impl CheckCommand {
             for effective in &group.limits {
                 let state = *states.next().ok_or(InvalidReply::Malformed)?;
                 let decode = |charged| self.decode_limit(effective, state, wire, *expires, charged);
-                let decision = decode(charged)?;
+                let (decision, mark) = decode(charged)?;
                 limits.push(LimitReply {
                     index: effective.index,
                     decision,
+                    mark,
                     uncharged: match self.scope {
                         // A policy that one call decides is all or nothing, so it needs no refund.
                         Scope::Policy => decision,
-                        Scope::Group(_) => decode(0)?,
+                        Scope::Group(_) => decode(0)?.0,
                     },
                 });
             }
@@ -242,6 +294,7 @@ impl CheckCommand {
                 now,
                 is_allowed,
                 limits,
+                has_replaced: false,
             })
         } else {
             Err(InvalidReply::CorruptState)
@@ -253,7 +306,7 @@ impl ScriptCommand for CheckCommand {
     type Output = CheckReply;
 
     fn script(&self) -> &'static Script {
-        Script::check(self.groups())
+        Script::check(iter::once(self.groups()))
     }
 
     fn uses_server_clock(&self) -> bool {
@@ -266,51 +319,49 @@ impl ScriptCommand for CheckCommand {
             |effective: &EffectiveLimit| matches!(effective.limit, Limit::Concurrency(_));
         let has_slot = self.limits().any(is_concurrency);
         let slot = has_slot.then(|| self.params.slot.to_le_bytes().to_vec());
-        [self.encode_check(deadline)].into_iter().chain(slot)
+        let mut bytes = encode_header(self.time_flag(), self.now, deadline, 0);
+        self.encode_member(JOINT_MUST, 1.., &mut bytes);
+        [bytes].into_iter().chain(slot)
     }
 
-    /// Reads a reply of `lua/check.lua` or `lua/check_one.lua`:
-    ///
-    /// | offset | bytes | content |
-    /// |---|---|---|
-    /// | 0 | 1 | `REPLY_DENIED`, `REPLY_ALLOWED`, or `REPLY_TOO_LATE` without anything behind now |
-    /// | 1 | 8 | now, in microseconds |
-    /// | 9 | 8 for each key | expires, in microseconds, after the call; 0 without a value |
-    /// | then | 8 for each number | for each limit `at`, in ticks, and the numbers of its algorithm before the hit |
+    /// Reads `REPLY_DENIED` or `REPLY_ALLOWED`, now, and the member; or `REPLY_TOO_LATE` and now.
     fn decode(&self, reply: &[u8]) -> Result<Reply<CheckReply>, InvalidReply> {
         let (status, now, mut rest) = read_header(reply)?;
-        let fits = match status {
-            REPLY_DENIED => false,
-            REPLY_ALLOWED => true,
+        match status {
+            REPLY_DENIED | REPLY_ALLOWED => {}
             REPLY_TOO_LATE => return Ok(Reply::TooLate(now)),
             _ => return Err(InvalidReply::Malformed),
-        };
-        // Checked as a whole, so that no later read can find the reply too short.
-        let state_lengths = self
-            .limits()
-            .map(|effective| wire_len(effective.limit.algorithm()));
-        if rest.len() != NUMBER_BYTES * (self.groups().len() + state_lengths.sum::<usize>()) {
-            return Err(InvalidReply::Malformed);
         }
-        let expires = self.groups().iter().map(|_| read_time(&mut rest));
-        let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, InvalidReply>>()?;
-        let limit_states = self.read_states(&mut rest)?;
-        let reply = self.decode_limits(WireReply {
-            fits,
-            now,
-            expires: &expires,
-            states: &limit_states,
-            before: 0,
-        })?;
-        Ok(Reply::Done(reply, now))
+        let reply = self.decode_member(now, true, &mut rest)?;
+        if rest.is_empty() {
+            Ok(Reply::Done(reply, now))
+        } else {
+            Err(InvalidReply::Malformed)
+        }
     }
+}
+
+/// Reads the state of each limit: [`wire_len`] numbers, filled up to four with 0.
+///
+/// The bytes of all are consumed even if a number is not whole, so that a batch can read its next entry.
+fn read_states<'a>(
+    limits: impl Iterator<Item = &'a EffectiveLimit>,
+    bytes: &mut &[u8],
+) -> Result<WireStates, InvalidReply> {
+    collect_states(
+        limits.map(|effective| match wire_len(effective.limit.algorithm()) {
+            2 => read_numbers(bytes).map(|[a, b]| [a, b, 0, 0]),
+            3 => read_numbers(bytes).map(|[a, b, c]| [a, b, c, 0]),
+            _ => read_numbers(bytes),
+        }),
+    )
 }
 
 /// The header of the first argument of every general script, 25 bytes.
 ///
 /// | offset | bytes | content |
 /// |---|---|---|
-/// | 0 | 1 | flags |
+/// | 0 | 1 | flags: [`FLAG_TIME_GIVEN`] |
 /// | 1 | 8 | now, in microseconds; 0 and not read without [`FLAG_TIME_GIVEN`] |
 /// | 9 | 8 | deadline, in microseconds of the same clock; 0 for none |
 /// | 17 | 8 | the cost of a hit, or the units of a settlement; at most 2^53 - 1 |
@@ -375,7 +426,7 @@ pub(in crate::store::redis) fn encode_limit(
 /// - Buckets: units per period, which is the debt that is forgiven each tick.
 /// - Penalty box: twice the ticks of the first block, plus one if blocks double.
 /// - Log: 1 if it counts denied hits, else 0. All others: 0.
-fn wire_rate(limit: &Limit) -> u64 {
+pub(in crate::store::redis) fn wire_rate(limit: &Limit) -> u64 {
     match limit {
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.per_period(),
         Limit::PenaltyBox(penalty) => penalty.rate(),

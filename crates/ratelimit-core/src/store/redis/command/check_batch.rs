@@ -1,38 +1,33 @@
 //! One hit or several on one key each: `lua/check_unrolled.lua`, the script that is called most.
 //!
-//! The script handles the usual values of limits of one key that are buckets, windows, counters or logs. For any other
-//! value it does nothing and replies [`REPLY_FALLBACK`], and the general script decides.
-//!
-//! Usual values are a missing one, an expired one, and a value that was written under the same limits, is not ahead of
-//! the clock and has spent no more than the limit. A fallback costs a second round trip within the same deadline. A
-//! value of other limits falls back until the next charge rewrites it.
+//! The script decides the limits of one key that are buckets, windows, counters or logs. For a value that cannot be read,
+//! or whose clock has been set back by more than a period, it does nothing and replies [`REPLY_FALLBACK`]. The general
+//! script decides then, in a second call within the same deadline.
 
 use smallvec::SmallVec;
 
 use crate::store::redis::{
     command::{
         Reply, ScriptCommand,
-        check::CheckCommand,
+        check::{CheckCommand, wire_rate},
         reply::{
             InvalidReply, WireReply, WireStates, collect_states, read_numbers, read_server_time,
             read_time,
         },
     },
     script::Script,
-    wire::{NUMBER_BYTES, REPLY_FALLBACK, read_f64, to_exact_u64, write_number},
+    wire::{NUMBER_BYTES, REPLY_FALLBACK, REPLY_REPLACED, read_f64, to_exact_u64, write_number},
 };
 use crate::{
     algorithm::WireState,
-    decision::Decision,
+    decision::Charged,
     limit::Limit,
-    policy::EffectiveLimit,
+    policy::{EffectiveLimit, HitParams},
     time::{MAX_EXACT, Timestamp},
 };
 
 /// Bytes of a bucket's state.
 const BUCKET_BYTES: u32 = 28;
-/// Bytes of a bucket's state with a count of refunded tokens.
-const REFUNDED_BUCKET_BYTES: u32 = 36;
 /// Bytes of a fixed window's state.
 const WINDOW_BYTES: u32 = 20;
 /// Bytes of the state of a sliding window counter.
@@ -67,8 +62,9 @@ pub(in crate::store::redis) enum BatchEntry {
 ///
 /// | first number | rest of the entry | meaning |
 /// |---|---|---|
-/// | expires >= 0 | the states that were written, as they are stored | all hits were charged, and no limit is a log |
+/// | expires >= 0 | the states that were written, as they are stored | all hits were charged, no limit is a log, and the states before were the usual ones |
 /// | -1 - n | expires, the numbers of each limit before the hits, and after them where only some fit | n hits fit and were charged, unless read only |
+/// | -1 - `REPLY_REPLACED` - n | the same | the same, and their charge replaced a state of another algorithm |
 /// | -1 - `REPLY_FALLBACK` | none | nothing was done for this key |
 pub(in crate::store::redis) struct LimitsReply {
     /// How many of the hits fit; the first ones in the order of their arrival. A read-only hit counts if it would fit.
@@ -80,6 +76,10 @@ pub(in crate::store::redis) struct LimitsReply {
     /// The states after the hits that fit, where only some do. The denied hits report these, because their waits depend
     /// on the charges before them.
     states_after: Option<WireStates>,
+    /// The server's time when the script ran, or the given time.
+    now: Timestamp,
+    /// Whether the charge replaced a state of another algorithm.
+    has_replaced: bool,
 }
 
 impl<'a> BatchCommand<'a> {
@@ -99,84 +99,10 @@ impl<'a> BatchCommand<'a> {
         &self.command.groups()[0].limits
     }
 
-    /// `ARGV[1]`, numbers of 8 bytes:
-    ///
-    /// | numbers | content |
-    /// |---|---|
-    /// | 1 | deadline, in microseconds; 2^53 - 1 for none |
-    /// | 1 | the cost of a hit |
-    /// | some for each limit | those that `@arguments` of its `lua/unrolled_*.lua` lists |
-    /// | 2 | flags, and now in microseconds; both left out when no flag is set |
-    fn encode_hit(&self, deadline: Option<Timestamp>) -> Vec<u8> {
-        let command = self.command;
-        let limits = self.limits();
-        let mut bytes = Vec::with_capacity((4 + 8 * limits.len()) * NUMBER_BYTES);
-        let deadline = deadline.map_or(MAX_EXACT - 1, Timestamp::as_micros);
-        write_number(&mut bytes, deadline);
-        write_number(&mut bytes, command.params.cost.min(MAX_EXACT - 1));
-        for effective in limits {
-            self.encode_limit(effective, &mut bytes);
-        }
-        let flags = command.read_only_flag() | command.time_flag();
-        // A charge on the server's clock has no flags, and saves the server the unpacking of two numbers.
-        if flags != 0 {
-            write_number(&mut bytes, flags.into());
-            write_number(&mut bytes, command.now.unwrap_or_default().as_micros());
-        }
-        bytes
-    }
-
-    /// The numbers of one limit. A shape is the length of a state (4 bytes), code (1) and grain (3), as in the stored
-    /// value; the script compares it as one double and never computes with it.
-    pub(in crate::store::redis) fn encode_limit(
-        &self,
-        effective: &EffectiveLimit,
-        bytes: &mut Vec<u8>,
-    ) {
-        let limit = &effective.limit;
-        let period = limit.period_ticks();
-        let grain = period.grain.micros();
-        let (code, grain_bytes) = (limit.algorithm().code(), &grain.to_le_bytes()[..3]);
-        let write_shape = |bytes: &mut Vec<u8>, length: u32| {
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.push(code);
-            bytes.extend_from_slice(grain_bytes);
-        };
-        match limit {
-            Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
-                write_shape(bytes, BUCKET_BYTES);
-                write_shape(bytes, REFUNDED_BUCKET_BYTES);
-                write_number(bytes, grain);
-                write_number(bytes, limit.capacity() * period.ticks);
-                write_number(bytes, self.max_units(effective) * period.ticks);
-                write_number(bytes, period.ticks);
-                write_number(bytes, limit.per_period());
-                write_number(bytes, self.price(effective));
-                return;
-            }
-            Limit::SlidingWindowLog(_) => write_number(bytes, u64::from(code) + 256 * grain),
-            Limit::FixedWindow(_) => write_shape(bytes, WINDOW_BYTES),
-            _ => write_shape(bytes, COUNTER_BYTES),
-        }
-        write_number(bytes, grain);
-        if !matches!(limit, Limit::SlidingWindowLog(_)) {
-            write_number(bytes, limit.capacity());
-        }
-        write_number(bytes, self.max_units(effective));
-        write_number(bytes, period.ticks);
-    }
-
     /// The debt that a hit adds to a bucket. A product beyond 2^53 belongs to an impossible hit, which is read only.
     fn price(&self, effective: &EffectiveLimit) -> u64 {
         let unit = effective.limit.period_ticks().ticks;
         self.command.params.cost.saturating_mul(unit)
-    }
-
-    /// The units up to which the hit fits: the capacity without the reserve. A peek always fits.
-    fn max_units(&self, effective: &EffectiveLimit) -> u64 {
-        let demand = effective.demand(self.command.params);
-        let reserve = if demand.cost == 0 { 0 } else { demand.reserve };
-        effective.limit.capacity().saturating_sub(reserve)
     }
 
     /// Reads the entry of a key with `count` hits, and advances `bytes` behind it.
@@ -200,17 +126,21 @@ impl<'a> BatchCommand<'a> {
                 expires: Timestamp::from_micros(expires),
                 states,
                 states_after: None,
+                now,
+                has_replaced: false,
             }));
         }
-        let fitting = to_exact_u64(first.abs()).and_then(|number| number.checked_sub(1));
-        let fitting = fitting.and_then(|fitting| usize::try_from(fitting).ok());
-        let fitting = match fitting {
-            Some(fitting) if fitting == usize::from(REPLY_FALLBACK) => {
-                return Ok(BatchEntry::Fallback);
-            }
-            Some(fitting) if fitting <= count => fitting,
-            _ => return Err(InvalidReply::Malformed),
-        };
+        let code = to_exact_u64(first.abs()).and_then(|number| number.checked_sub(1));
+        let code = code.and_then(|code| u8::try_from(code).ok());
+        let code = code.ok_or(InvalidReply::Malformed)?;
+        if code == REPLY_FALLBACK {
+            return Ok(BatchEntry::Fallback);
+        }
+        let has_replaced = code >= REPLY_REPLACED;
+        let fitting = usize::from(code % REPLY_REPLACED);
+        if fitting > count {
+            return Err(InvalidReply::Malformed);
+        }
         // Read to the end of the entry before any number is rejected: the entry of the next key follows.
         let expires = or_none(read_time(bytes))?;
         let states = or_none(self.command.read_states(bytes))?;
@@ -229,6 +159,8 @@ impl<'a> BatchCommand<'a> {
             expires,
             states,
             states_after,
+            now,
+            has_replaced,
         }))
     }
 
@@ -264,19 +196,11 @@ impl<'a> BatchCommand<'a> {
             before.ok_or(InvalidReply::CorruptState)
         };
         match (&effective.limit, length) {
-            (
-                Limit::TokenBucket(_) | Limit::LeakyBucket(_),
-                BUCKET_BYTES | REFUNDED_BUCKET_BYTES,
-            ) => {
-                let [owed, _unit, _at, refunded] = match length {
-                    BUCKET_BYTES => {
-                        read_numbers(bytes).map(|[owed, unit, at]| [owed, unit, at, 0])?
-                    }
-                    _ => read_numbers(bytes)?,
-                };
+            (Limit::TokenBucket(_) | Limit::LeakyBucket(_), BUCKET_BYTES) => {
+                let [debt, _unit, _at] = read_numbers(bytes)?;
                 let tick = effective.limit.period_ticks().tick(now);
-                let debt = before(owed, self.price(effective).saturating_mul(count))?;
-                Ok([tick, debt, refunded, 0])
+                let debt = before(debt, self.price(effective).saturating_mul(count))?;
+                Ok([tick, debt, 0, 0])
             }
             (Limit::FixedWindow(_), WINDOW_BYTES) => {
                 let [spent, at] = read_numbers(bytes)?;
@@ -308,7 +232,14 @@ impl ScriptCommand for BatchCommand<'_> {
     fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         let is_one_each = self.counts.iter().all(|&count| count == 1);
         let counts = (!is_one_each).then(|| self.counts.to_vec());
-        [self.encode_hit(deadline)].into_iter().chain(counts)
+        let command = self.command;
+        let flags = command.read_only_flag() | command.time_flag();
+        let limits = self
+            .limits()
+            .iter()
+            .map(|effective| (effective, command.params));
+        let message = encode_unrolled(flags, command.now, deadline, command.params.cost, limits);
+        [message].into_iter().chain(counts)
     }
 
     /// Reads the time, and one entry for each key in the order of `KEYS`. The time alone means that the deadline had
@@ -334,6 +265,11 @@ impl ScriptCommand for BatchCommand<'_> {
 }
 
 impl BatchEntry {
+    /// Whether the charge replaced a state of another algorithm.
+    pub(in crate::store::redis) fn has_replaced(&self) -> bool {
+        matches!(self, BatchEntry::Limits(reply) if reply.has_replaced)
+    }
+
     /// The decision for the hit `command` at `index` among those on the key, from 0. `None` for a fallback.
     ///
     /// # Errors
@@ -343,24 +279,18 @@ impl BatchEntry {
         &self,
         index: usize,
         command: &CheckCommand,
-        now: Timestamp,
-    ) -> Result<Option<Decision>, InvalidReply> {
+    ) -> Result<Option<Charged>, InvalidReply> {
         match self {
             BatchEntry::Fallback => Ok(None),
             BatchEntry::Corrupt => Err(InvalidReply::CorruptState),
-            BatchEntry::Limits(reply) => reply.decision(index, command, now).map(Some),
+            BatchEntry::Limits(reply) => reply.decision(index, command).map(Some),
         }
     }
 }
 
 impl LimitsReply {
     /// The decision for the hit at `index`: the first `fitting` hits pass, each after the charges before it.
-    fn decision(
-        &self,
-        index: usize,
-        command: &CheckCommand,
-        now: Timestamp,
-    ) -> Result<Decision, InvalidReply> {
+    fn decision(&self, index: usize, command: &CheckCommand) -> Result<Charged, InvalidReply> {
         let fits = index < self.fitting;
         let states_after = self.states_after.as_ref().filter(|_| !fits);
         // A denied hit starts from `states_after`, which include all charges.
@@ -371,12 +301,74 @@ impl LimitsReply {
         };
         let reply = command.decode_limits(WireReply {
             fits,
-            now,
+            now: self.now,
             expires: &[self.expires],
             states: states_after.unwrap_or(&self.states),
             before,
         })?;
-        Ok(reply.decision())
+        Ok(reply.charged())
+    }
+}
+
+/// `ARGV[1]` of the unrolled scripts for limits with their hits, which have one cost. Numbers of 8 bytes:
+///
+/// | numbers | content |
+/// |---|---|
+/// | 1 | deadline, in microseconds; 2^53 - 1 for none |
+/// | 1 | the cost of a hit |
+/// | 6 for each limit | shape; code of the algorithm and 256 times the grain; limit or capacity; period in ticks; rate; reserve |
+/// | 2 | flags, and now in microseconds; both left out when no flag is set |
+///
+/// A shape is the length of a state (4 bytes) and its code and grain (4 bytes), as in the stored value. The script compares
+/// and writes it as one double, and never computes with it.
+pub(in crate::store::redis) fn encode_unrolled<'l>(
+    flags: u8,
+    now: Option<Timestamp>,
+    deadline: Option<Timestamp>,
+    cost: u64,
+    limits: impl Iterator<Item = (&'l EffectiveLimit, HitParams)>,
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16 * NUMBER_BYTES);
+    write_number(
+        &mut bytes,
+        deadline.map_or(MAX_EXACT - 1, Timestamp::as_micros),
+    );
+    write_number(&mut bytes, cost.min(MAX_EXACT - 1));
+    for (effective, params) in limits {
+        let limit = &effective.limit;
+        let period = limit.period_ticks();
+        let head = u64::from(limit.algorithm().code()) + 256 * period.grain.micros();
+        bytes.extend_from_slice(&state_bytes(limit).to_le_bytes());
+        bytes.extend_from_slice(&head.to_le_bytes()[..4]);
+        let demand = effective.demand(params);
+        // A peek always fits.
+        let reserve = if demand.cost == 0 { 0 } else { demand.reserve };
+        let numbers = [
+            head,
+            limit.capacity(),
+            period.ticks,
+            wire_rate(limit),
+            reserve,
+        ];
+        numbers
+            .into_iter()
+            .for_each(|number| write_number(&mut bytes, number));
+    }
+    // A charge on the server's clock has no flags, and saves the server the unpacking of two numbers.
+    if flags != 0 {
+        write_number(&mut bytes, flags.into());
+        write_number(&mut bytes, now.unwrap_or_default().as_micros());
+    }
+    bytes
+}
+
+/// Bytes of the state of a limit; 0 for a log, whose state has no fixed length.
+const fn state_bytes(limit: &Limit) -> u32 {
+    match limit {
+        Limit::TokenBucket(_) | Limit::LeakyBucket(_) => BUCKET_BYTES,
+        Limit::FixedWindow(_) => WINDOW_BYTES,
+        Limit::SlidingWindowCounter(_) => COUNTER_BYTES,
+        _ => 0,
     }
 }
 

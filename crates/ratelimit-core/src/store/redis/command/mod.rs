@@ -4,10 +4,9 @@
 //!
 //! | file | scripts | `KEYS` |
 //! |---|---|---|
-//! | [`check`] | `lua/check.lua`, `lua/check_one.lua` | one for each key of the policy |
+//! | [`check`] | `lua/check.lua` | one for each key of the policy |
 //! | [`check_batch`] | `lua/check_unrolled.lua` | each key of the batch once |
-//! | [`check_single`] | `lua/check_unrolled.lua` | one |
-//! | [`check_joint`] | `lua/check_joint.lua` | the keys of all members, each once |
+//! | [`check_joint`] | `lua/check.lua` | the keys of all members, each once |
 //! | [`check_joint_windows`] | `lua/check_joint_windows.lua` | one for each member |
 //! | [`settle`] | `lua/settle.lua` | one for each key of the policy |
 //! | [`reset`] | `lua/reset.lua` | one |
@@ -18,7 +17,6 @@ pub(super) mod check;
 pub(super) mod check_batch;
 pub(super) mod check_joint;
 pub(super) mod check_joint_windows;
-pub(super) mod check_single;
 pub(super) mod reply;
 pub(super) mod reset;
 pub(super) mod settle;

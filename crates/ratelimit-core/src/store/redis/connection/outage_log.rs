@@ -7,6 +7,7 @@
 //! | no connection, slow calls, no slot map | warn | `outage` | 2 | 60 s |
 //! | a charge could not be given back | warn | `kept` | 1 | 60 s |
 //! | Redis refused a call | warn | `refused` | 2 | 60 s |
+//! | a state of another algorithm was replaced | warn | `replaced` | 1 | 60 s |
 //! | Redis is almost full | warn | `full` | 1 | 60 s |
 //! | Redis may evict rate limits | warn | once for each `maxmemory-policy` | | |
 //!
@@ -32,13 +33,13 @@ use std::{
     time::Duration,
 };
 
-use crate::{log_throttle::LogThrottle, sync::lock};
+use crate::{log_throttle::LogThrottle, metrics, policy::Policy, sync::lock};
 
 /// The pause between two lines of a kind whose burst is used up.
 const MINUTE: Duration = Duration::from_secs(60);
 /// The same for the lines that begin and end an outage.
 const EDGE_PAUSE: Duration = Duration::from_secs(10);
-/// Lines of each kind that are written at once, at most ten together. These begin an outage.
+/// Lines of each kind that are written at once, at most eleven together. These begin an outage.
 const LOST_BURST: u32 = 3;
 /// Lines that repeat during an outage.
 const OUTAGE_BURST: u32 = 2;
@@ -46,6 +47,8 @@ const OUTAGE_BURST: u32 = 2;
 const KEPT_BURST: u32 = 1;
 /// Lines about refused calls.
 const REFUSED_BURST: u32 = 2;
+/// Lines about states of another algorithm. Each names a policy, of which one is enough to look at the deploy.
+const REPLACED_BURST: u32 = 1;
 /// Lines about stable connections that replaced another.
 const CONNECTED_BURST: u32 = 2;
 
@@ -68,6 +71,8 @@ pub(in crate::store::redis) struct OutageLog {
     kept: LogThrottle,
     /// Lines about single calls that failed while the server works.
     refused: LogThrottle,
+    /// Lines about states of another algorithm that were replaced.
+    replaced: LogThrottle,
     /// Lines that end an outage. A burst of their own keeps them from being lost behind the outage.
     connected: LogThrottle,
     /// Lines about a server without free memory.
@@ -84,6 +89,7 @@ impl Default for OutageLog {
             outage: LogThrottle::new(OUTAGE_BURST, MINUTE),
             kept: LogThrottle::new(KEPT_BURST, MINUTE),
             refused: LogThrottle::new(REFUSED_BURST, MINUTE),
+            replaced: LogThrottle::new(REPLACED_BURST, MINUTE),
             connected: LogThrottle::new(CONNECTED_BURST, EDGE_PAUSE),
             full: LogThrottle::new(1, MINUTE),
             eviction: Mutex::default(),
@@ -152,6 +158,19 @@ impl OutageLog {
         }
     }
 
+    /// Counts and logs that a hit replaced the state that another algorithm had for a limit: the key began anew.
+    pub(in crate::store::redis) fn report_replaced(&self, policy: &Policy) {
+        metrics::replaced_state(policy.shared_name());
+        if let Some(left_out) = self.replaced.permit() {
+            tracing::warn!(
+                policy = policy.name(),
+                left_out,
+                "a limit has another algorithm than the one that counted in Redis so far: its keys start with a whole \
+                 budget, and again whenever an instance with the other algorithm decides"
+            );
+        }
+    }
+
     /// Logs that a connection was established again and is stable: it has lived for ten heartbeats.
     pub(in crate::store::redis) fn log_reconnected(&self, server: &str, version: &str) {
         if let Some(left_out) = self.connected.permit() {
@@ -191,19 +210,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_kinds_together_are_at_most_ten_lines_at_once() {
+    fn all_kinds_together_are_at_most_eleven_lines_at_once() {
         let log = OutageLog::default();
         let kinds = [
             &log.lost,
             &log.outage,
             &log.kept,
             &log.refused,
+            &log.replaced,
             &log.connected,
         ];
 
         let permits = kinds.map(|kind| (0..50).filter_map(|_| kind.permit()).count());
 
-        assert_eq!(permits.iter().sum::<usize>(), 10);
+        assert_eq!(permits.iter().sum::<usize>(), 11);
     }
 
     #[test]

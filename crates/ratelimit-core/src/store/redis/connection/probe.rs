@@ -22,7 +22,7 @@ use crate::store::redis::{
     command::{
         Eval, Reply, ScriptCommand,
         check::{CheckCommand, Scope},
-        check_single::SingleCommand,
+        check_batch::BatchCommand,
         reply::InvalidReply,
         reset::ResetCommand,
         settle::SettleCommand,
@@ -109,10 +109,7 @@ fn every_script(probe: &str) -> Vec<Cmd> {
         change: Adjustment::Charge { units: 1 },
         now: None,
     };
-    let unrolled = |command| {
-        let single = SingleCommand::new(command).expect("the policy has one key");
-        call(&single, probe)
-    };
+    let unrolled = |command| call(&BatchCommand::new(command, [1]), probe);
     // The reset comes last: it also clears what the others have written.
     vec![
         unrolled(&bucket),

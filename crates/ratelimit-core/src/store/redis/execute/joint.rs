@@ -42,7 +42,7 @@ use crate::store::redis::{
     execute::{Executor, earliest},
 };
 use crate::{
-    decision::Decision,
+    decision::Charged,
     store::{
         contract::StoreError,
         hit::{Hit, OwnedHit},
@@ -53,11 +53,11 @@ use crate::{
 };
 
 /// The decisions of the members, in the order of the caller.
-type JointResult = Result<Vec<Decision>, StoreError>;
+type JointResult = Result<Vec<Charged>, StoreError>;
 
 /// A joint hit that is being decided. It owns all that its task needs.
 ///
-/// - One call of `lua/check_joint.lua` decides all members, if their keys have one hash slot.
+/// - One call of `lua/check.lua` decides all members, if their keys have one hash slot.
 /// - Without slots the call runs in the task of the caller. Dropping it leaves the charges: all of them or none.
 /// - With slots, and across hash slots, a task on the runtime of the connection decides. A caller that timed out gets its
 ///   charges refunded, one that was dropped only its slots released.
@@ -215,7 +215,6 @@ impl JointCall {
     /// the joint hit was charged as a whole or not at all.
     async fn send(&self, command: &JointCommand) -> JointResult {
         let (router, deadline) = (&self.executor.router, self.deadline);
-        let route = || self.route.clone();
         let hits = self.members.iter().map(|(hit, _)| hit.as_hit());
         let work = call_work(hits.map(|hit| hit.policy.max_entries()).sum());
         let source = CallSource::Hits(Arc::clone(&self.policy));
@@ -226,11 +225,12 @@ impl JointCall {
             work.cancel();
             return Err(StoreError::Overloaded);
         }
+        let route = || self.route.clone();
         let sent = async {
             if let Some(windows) = JointWindowsCommand::new(command) {
                 let sent = call::send(&windows, &self.names, router, route(), deadline);
-                if let Some(decisions) = sent.await? {
-                    return Ok(decisions);
+                if let Some(replies) = sent.await? {
+                    return Ok(replies);
                 }
                 call::ensure_in_time(deadline)?;
             }
@@ -240,10 +240,15 @@ impl JointCall {
         let decided = executor
             .with_deadline(counted, deadline, work, sent)
             .await?;
-        let mut decisions: Vec<_> = self.order.iter().zip(decided).collect();
-        decisions.sort_unstable_by_key(|(index, _)| **index);
-        let decisions = decisions.into_iter();
-        Ok(decisions.map(|(_, decision)| decision).collect())
+        let mut replies: Vec<_> = self.order.iter().zip(decided).collect();
+        replies.sort_unstable_by_key(|(index, _)| **index);
+        let decisions = replies.into_iter().map(|(&index, reply)| {
+            if reply.has_replaced {
+                self.route.log().report_replaced(self.hit(index).policy);
+            }
+            reply.charged()
+        });
+        Ok(decisions.collect())
     }
 
     /// Decides the joint hit in a task on the runtime of the connection, which goes on when the caller is dropped.
@@ -285,7 +290,7 @@ impl JointCall {
 
     /// Charges the members one after another, and refunds the charges if the joint hit does not pass.
     async fn check_across_slots(self: &Arc<JointCall>) -> JointResult {
-        let mut decisions: Vec<Option<Decision>> = vec![None; self.members.len()];
+        let mut decisions: Vec<Option<Charged>> = vec![None; self.members.len()];
         for &index in &self.order {
             // A member that only watches is charged after the others have passed.
             let role = self.members[index].1;
@@ -317,31 +322,38 @@ impl JointCall {
             // The numbers without the charges, read before the caller's deadline so that the denial reaches it. A node
             // that does not answer leaves those with the charge.
             for (index, decision) in decisions.iter_mut().enumerate() {
-                if decision.as_ref().is_none_or(Decision::is_allowed)
+                if decision.as_ref().is_none_or(|charged| charged.is_allowed())
                     && let Ok(read) = self.check_member(self.hit(index).dry_run(), early).await
                 {
                     *decision = Some(read);
                 }
             }
         }
-        let times = decisions.iter().flatten().map(|decision| decision.now);
+        let times = decisions
+            .iter()
+            .flatten()
+            .map(|charged| charged.decision.now);
         let now = times.max().unwrap_or_default();
         let known = decisions.into_iter().enumerate();
         Ok(known
-            .map(|(index, decision)| decision.unwrap_or_else(|| unread(self.hit(index), now)))
+            .map(|(index, decision)| {
+                decision.unwrap_or_else(|| unread(self.hit(index), now).into())
+            })
             .collect())
     }
 
     /// Whether the joint hit passes by these decisions. A member that was not decided does not fit.
-    fn passes(&self, decisions: &[Option<Decision>]) -> bool {
-        let fits = decisions
-            .iter()
-            .map(|decision| decision.as_ref().is_some_and(Decision::is_allowed));
+    fn passes(&self, decisions: &[Option<Charged>]) -> bool {
+        let fits = decisions.iter().map(|decision| {
+            decision
+                .as_ref()
+                .is_some_and(|charged| charged.is_allowed())
+        });
         passes(self.members.iter().map(|(_, role)| *role).zip(fits))
     }
 
     /// Decides one member as a single hit by `deadline`. Its late reply says nothing of the joint hit.
-    async fn check_member(&self, hit: Hit<'_>, deadline: Instant) -> Result<Decision, StoreError> {
+    async fn check_member(&self, hit: Hit<'_>, deadline: Instant) -> Result<Charged, StoreError> {
         let prepared = self.executor.prepare(hit.deadline(deadline));
         let prepared = prepared.map_err(|_| StoreError::Unavailable { source: None })?;
         let checked = Arc::clone(&self.executor).check(prepared, self.latest);
@@ -354,7 +366,7 @@ impl JointCall {
     ///
     /// Each has the time of its own node, so that a refund finds its charge. A member that was denied or is read only
     /// has none.
-    fn receipts<'d>(&self, decisions: impl Iterator<Item = &'d Option<Decision>>) -> Vec<Receipt> {
+    fn receipts<'d>(&self, decisions: impl Iterator<Item = &'d Option<Charged>>) -> Vec<Receipt> {
         let decided = decisions.enumerate();
         let charged = decided
             .filter_map(|(index, decision)| Receipt::new(self.hit(index), decision.as_ref()?));
@@ -401,7 +413,7 @@ impl JointCall {
     /// Undoes a joint hit whose caller is gone: refunds it after a timeout, and otherwise only releases its slots.
     fn spawn_undo(&self, decisions: JointResult) {
         let Ok(decisions) = decisions else { return };
-        let decisions: Vec<Option<Decision>> = decisions.into_iter().map(Some).collect();
+        let decisions: Vec<Option<Charged>> = decisions.into_iter().map(Some).collect();
         if !self.passes(&decisions) {
             return;
         }

@@ -31,7 +31,7 @@ use crate::store::redis::{
     call::{self, call_work},
     command::{
         check::{CheckCommand, Scope},
-        check_single::SingleCommand,
+        check_batch::BatchCommand,
     },
     config::{RedisConfig, Timeouts},
     connection::{
@@ -42,7 +42,7 @@ use crate::store::redis::{
     keyspace::KeySpace,
 };
 use crate::{
-    decision::Decision,
+    decision::Charged,
     metrics,
     store::{
         contract::StoreError,
@@ -177,7 +177,7 @@ impl Executor {
     pub(super) async fn check_when_connected(
         self: Arc<Executor>,
         hit: OwnedHit,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let groups = hit.as_hit().policy.groups();
         let names = self
             .keys
@@ -224,7 +224,7 @@ impl Executor {
         self: Arc<Executor>,
         prepared: PreparedHit,
         latest: Instant,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let PreparedHit {
             route,
             pending,
@@ -299,7 +299,7 @@ impl Executor {
     /// breaker opens for a server that is silent, and not for one that is slower than the caller.
     fn spawn_timeout(
         self: &Arc<Executor>,
-        reply: impl Future<Output = Result<Decision, StoreError>> + Send + 'static,
+        reply: impl Future<Output = Result<Charged, StoreError>> + Send + 'static,
         route: Route,
         latest: Instant,
     ) {
@@ -383,18 +383,30 @@ impl Executor {
         pending: &PendingHit,
         deadline: Instant,
         skip_fast_script: bool,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let PendingHit { command, names } = pending;
-        let single = SingleCommand::new(command).filter(|_| !skip_fast_script);
-        if let Some(single) = single {
-            let decision = call::send(&single, names, &self.router, route.clone(), deadline);
-            if let Some(decision) = decision.await? {
-                return Ok(decision);
+        if command.is_unrolled() && !skip_fast_script {
+            let batch = BatchCommand::new(command, [1]);
+            let entries = call::send(&batch, names, &self.router, route.clone(), deadline).await?;
+            if let Some(entry) = entries.first() {
+                if entry.has_replaced() {
+                    route.log().report_replaced(&command.policy);
+                }
+                let decision = entry.decision_for(0, command).map_err(|invalid| {
+                    route.log().log_refused(&invalid);
+                    StoreError::refused(invalid)
+                })?;
+                if let Some(decision) = decision {
+                    return Ok(decision);
+                }
             }
             call::ensure_in_time(deadline)?;
         }
-        let reply = call::send(command, names, &self.router, route.clone(), deadline);
-        Ok(reply.await?.decision())
+        let reply = call::send(command, names, &self.router, route.clone(), deadline).await?;
+        if reply.has_replaced {
+            route.log().report_replaced(&command.policy);
+        }
+        Ok(reply.charged())
     }
 
     /// The connection for a Redis key.

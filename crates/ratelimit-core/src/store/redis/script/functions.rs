@@ -40,7 +40,15 @@ pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static s
 /// The name of an algorithm's function in Lua, or `nil`.
 pub(super) fn function(algorithm: Algorithm, name: Option<&str>) -> String {
     match name {
-        Some(name) => format!("{}_{name}", algorithm.as_str()),
+        Some(name) => format!("{}_{name}", prefix(algorithm)),
         None => "nil".to_owned(),
+    }
+}
+
+/// The name in front of the functions of an algorithm. A leaky bucket has those of a token bucket.
+pub(super) const fn prefix(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::LeakyBucket => Algorithm::TokenBucket.as_str(),
+        algorithm => algorithm.as_str(),
     }
 }
