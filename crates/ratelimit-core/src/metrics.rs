@@ -99,7 +99,7 @@ pub const PREFETCH_CALLS: &str = "rate_limiter_prefetch_calls_total";
 pub const PREFETCH_VOID: &str = "rate_limiter_prefetch_void_total";
 /// Counter: prefetched units that were dropped because their budget was reset, by `policy`.
 pub const PREFETCH_DROPPED: &str = "rate_limiter_prefetch_dropped_total";
-/// Gauge: prefetched units on hand, by `policy`.
+/// Gauge: prefetched units that this process holds and has not spent, by `policy`.
 pub const PREFETCH_UNITS: &str = "rate_limiter_prefetch_units";
 /// Counter: background tasks that ended, or were not polled, and were restarted.
 pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
@@ -168,7 +168,7 @@ pub fn describe() {
     describe_counter!(PREFETCH_CALLS, "Calls that prefetch units.");
     describe_counter!(PREFETCH_VOID, "Prefetched units that expired unspent.");
     describe_counter!(PREFETCH_DROPPED, "Prefetched units that were dropped.");
-    describe_gauge!(PREFETCH_UNITS, "Prefetched units on hand.");
+    describe_gauge!(PREFETCH_UNITS, "Prefetched units that are not spent yet.");
     describe_counter!(TASK_RESTARTS, "Background tasks that were restarted.");
 }
 

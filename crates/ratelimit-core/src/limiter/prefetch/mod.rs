@@ -252,7 +252,7 @@ fn index(hash: u64, count: usize) -> usize {
 /// How the budgets of a hit are prefetched, as [`Limiter::prefetch_state`] returns it.
 ///
 /// - The share and the block follow from the policy. They are known before the first hit.
-/// - The units on hand are those of this limiter. Each instance has at most two blocks of a key.
+/// - `on_hand` is what this limiter holds. Each instance has at most two blocks of a key.
 /// - The server shows it in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -264,7 +264,7 @@ pub struct PrefetchState {
     pub slice_units: Vec<u64>,
     /// The longest time for which a block may be spent.
     pub hold: Duration,
-    /// The units that this limiter has on hand.
+    /// The units that this limiter holds and has not spent.
     pub on_hand: u64,
 }
 
