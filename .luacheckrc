@@ -17,7 +17,7 @@ not_globals = {
 max_line_length = 120
 
 -- The assembler writes a table between the functions and the last file.
-for _, name in ipairs({ "check", "settle", "prefetch" }) do
+for _, name in ipairs({ "check", "settle" }) do
   -- Functions of all algorithms take the same arguments, and some sections assign what others do not read.
   files["lua/" .. name .. ".lua"] = {
     read_globals = { "algorithms" }, max_code_line_length = false, ignore = { "212", "311", "431" },

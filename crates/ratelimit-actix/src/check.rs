@@ -2,12 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use actix_web::{
-    Error, HttpMessage as _, HttpRequest, HttpResponse,
-    body::MessageBody,
-    http::{StatusCode, header::HeaderMap},
-    rt,
-};
+use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, body::MessageBody, rt};
 use ratelimit_core::{Decision, Limiter};
 use ratelimit_http::middleware::{BodyGuard, DecisionSharing};
 
@@ -39,6 +34,7 @@ impl Admission {
     pub fn write_headers<B>(&self, response: &mut HttpResponse<B>) {
         if let Some(admission) = &self.admission {
             self.config.write_headers(admission, response.headers_mut());
+            share(&self.config, admission, response);
         }
     }
 
@@ -48,19 +44,18 @@ impl Admission {
         self,
         mut response: HttpResponse<B>,
     ) -> HttpResponse<ResponseBody<B>> {
-        let guard = self.settle(response.status(), response.headers_mut());
+        let guard = self.settle(&mut response);
         response.map_body(|_, body| ResponseBody::new(body, guard))
     }
 
     /// Settles the charge by the head of a response and writes its header fields. The guard belongs to the
     /// body.
-    pub(crate) fn settle(
-        mut self,
-        status: StatusCode,
-        headers: &mut HeaderMap,
-    ) -> Option<Box<BodyGuard>> {
+    pub(crate) fn settle<B>(mut self, response: &mut HttpResponse<B>) -> Option<Box<BodyGuard>> {
         let admission = self.admission.as_mut()?;
-        self.config.finish(admission, status.as_u16(), headers)
+        share(&self.config, admission, response);
+        let status = response.status().as_u16();
+        self.config
+            .finish(admission, status, response.headers_mut())
     }
 
     /// Settles the charge by an error that has no response yet.
@@ -75,6 +70,15 @@ impl Admission {
 impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Admission").field(&self.admission).finish()
+    }
+}
+
+/// Inserts the decision into the extensions of a response, for outer middleware.
+fn share<B>(config: &Config, admission: &HttpAdmission, response: &mut HttpResponse<B>) {
+    if config.sharing == DecisionSharing::RequestAndResponse
+        && let Some(decision) = admission.decision()
+    {
+        response.extensions_mut().insert(decision.clone());
     }
 }
 

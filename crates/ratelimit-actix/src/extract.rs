@@ -10,8 +10,8 @@ use ratelimit_core::Decision;
 
 /// The decision of the nearest limit around a handler about its request.
 ///
-/// It is `None` if there is no limit, the request was exempt, no store decided, or the limit was built
-/// [`without_decision`](crate::RateLimit::without_decision).
+/// It is `None` if there is no limit, the request was exempt, no store decided, or the limit has
+/// [`DecisionSharing::Off`](crate::DecisionSharing::Off).
 ///
 /// ```
 /// use ratelimit_actix::CurrentDecision;

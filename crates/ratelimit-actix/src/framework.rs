@@ -9,6 +9,7 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
+use ratelimit_core::Decision;
 use ratelimit_http::{
     client_ip::HeaderLines,
     middleware::{self, Framework, RequestHead},
@@ -91,6 +92,10 @@ impl Framework for ActixFramework {
 
     fn headers_mut(response: &mut HttpResponse) -> &mut HeaderMap {
         response.headers_mut()
+    }
+
+    fn insert_into_response(decision: &Decision, response: &mut HttpResponse) {
+        response.extensions_mut().insert(decision.clone());
     }
 
     fn error(policy: &str, error: fmt::Arguments<'_>) {

@@ -79,7 +79,7 @@ where
         }
         Err(error) => HttpResponse::from_error(error),
     };
-    let guard = admission.settle(response.status(), response.headers_mut());
+    let guard = admission.settle(&mut response);
     match guard {
         Some(_) => response.map_body(|_, body| BoxBody::new(ResponseBody::new(body, guard))),
         None => response,

@@ -81,7 +81,7 @@ pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 pub use ratelimit_http::{
     client_ip::TrustedProxies,
     handler::set_global_registry,
-    middleware::{SlotGuard, TierResolver},
+    middleware::{DecisionSharing, SlotGuard, TierResolver},
     policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
     registry::Registry,
     response::HeaderStyle,

@@ -74,7 +74,7 @@ where
                     return Err(error);
                 }
             };
-            let guard = admission.settle(response.status(), response.headers_mut());
+            let guard = admission.settle(response.response_mut());
             let response = response.map_body(|_, body| ResponseBody::new(body, guard));
             Ok(response.map_into_left_body())
         })

@@ -15,7 +15,8 @@ use actix_web::{
     web::{self, Data, ReqData},
 };
 use ratelimit_actix::{
-    ExtensionKey, HttpPolicy, Key, Limiter, Policy, RateLimit, SlotGuard, TierResolver, rate_limit,
+    Decision, DecisionSharing, ExtensionKey, HttpPolicy, Key, Limiter, Policy, RateLimit,
+    SlotGuard, TierResolver, rate_limit,
 };
 
 struct User(String);
@@ -74,6 +75,36 @@ async fn an_asynchronous_middleware_finds_the_key() {
     assert_eq!(sent(Some("alice")).await, 429);
     assert_eq!(sent(Some("bob")).await, 200);
     assert_eq!(sent(None).await, 400);
+}
+
+#[actix_web::test]
+async fn outer_middleware_finds_the_decision_where_it_is_shared() {
+    for (sharing, in_request, in_response) in [
+        (DecisionSharing::Off, false, false),
+        (DecisionSharing::Request, true, false),
+        (DecisionSharing::RequestAndResponse, true, true),
+    ] {
+        let limit = RateLimit::new(Limiter::in_memory(), policy("1/min"));
+        let limit = limit
+            .key_by(|_: &HttpRequest| Ok(Key::new("everybody")?))
+            .share_decision(sharing);
+        let handler = |request: HttpRequest| async move {
+            request.extensions().contains::<Decision>().to_string()
+        };
+        let app = App::new().route("/", web::get().to(handler)).wrap(limit);
+        let app = test::init_service(app).await;
+
+        let allowed = test::call_service(&app, TestRequest::get().to_request()).await;
+        let denied = test::call_service(&app, TestRequest::get().to_request()).await;
+
+        for response in [&allowed, &denied] {
+            let shared = response.response().extensions().contains::<Decision>();
+            assert_eq!(shared, in_response, "{sharing:?}");
+        }
+        assert_eq!(denied.status(), 429);
+        let body = test::read_body(allowed).await;
+        assert_eq!(body, in_request.to_string(), "{sharing:?}");
+    }
 }
 
 #[actix_web::test]

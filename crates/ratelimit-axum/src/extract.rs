@@ -10,8 +10,8 @@ use ratelimit_tower::{KeyError, KeyExtractor};
 
 /// The decision of the nearest limit around a handler about its request.
 ///
-/// - It is `None` if there is no limit, the request was exempt, no store decided, or the layer was built
-///   [`without_decision`](crate::RateLimitLayer::without_decision).
+/// - It is `None` if there is no limit, the request was exempt, no store decided, or the layer has
+///   [`DecisionSharing::Off`](crate::DecisionSharing::Off).
 /// - The decision is in the request's extensions, so it is available in spawned tasks and as
 ///   `Extension<Decision>` too.
 ///

@@ -5,7 +5,7 @@ use http::{Response, request::Parts};
 use ratelimit_core::{InvalidPolicy, Limiter, Policy};
 use ratelimit_http::{
     builder_methods,
-    middleware::Config,
+    middleware::{Config, DecisionSharing},
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
 };
@@ -81,15 +81,6 @@ impl RateLimitLayer {
         ratelimit_tower::RateLimitLayer::named(limiter, registry, name).map(Into::into)
     }
 
-    /// Inserts the [`Decision`](ratelimit_core::Decision) into the extensions of the response as well, for
-    /// outer layers.
-    ///
-    /// The extensions of the request have it unless [`without_decision`](Self::without_decision) is called.
-    #[must_use]
-    pub fn share_decision(self) -> RateLimitLayer {
-        RateLimitLayer(self.0.share_decision())
-    }
-
     /// Decides a request without a service, as in a middleware that chooses among several limits.
     ///
     /// [`Admission::finish`] does with the response what the layer would have done.
@@ -126,7 +117,7 @@ builder_methods! {
 
 impl From<ratelimit_tower::RateLimitLayer> for RateLimitLayer {
     fn from(layer: ratelimit_tower::RateLimitLayer) -> RateLimitLayer {
-        let layer = layer.share_decision_with_handler();
+        let layer = layer.share_decision(DecisionSharing::Request);
         let layer = layer.map_config(|config| config.missing_client_help = MISSING_CLIENT_HELP);
         RateLimitLayer(layer.named_key("route", RouteKey))
     }

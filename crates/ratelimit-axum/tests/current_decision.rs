@@ -11,7 +11,7 @@ use axum::{
     routing::get,
 };
 use http::request::Parts;
-use ratelimit_axum::{CurrentDecision, Decision, RateLimitLayer};
+use ratelimit_axum::{CurrentDecision, Decision, DecisionSharing, RateLimitLayer};
 use ratelimit_tower::PeerAddr;
 use tokio::task::yield_now;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
@@ -74,8 +74,14 @@ async fn by_hand(
 async fn the_current_decision_is_that_of_the_nearest_layer() {
     for (outer, inner) in [
         (layer("3/h"), layer("9/h")),
-        (layer("3/h").share_decision(), layer("9/h")),
-        (layer("3/h"), layer("9/h").share_decision()),
+        (
+            layer("3/h").share_decision(DecisionSharing::RequestAndResponse),
+            layer("9/h"),
+        ),
+        (
+            layer("3/h"),
+            layer("9/h").share_decision(DecisionSharing::RequestAndResponse),
+        ),
     ] {
         let app = Router::new().route("/", get(limit));
         let app = app.layer(inner).layer(outer);
@@ -129,9 +135,12 @@ async fn shared(layer: RateLimitLayer) -> (bool, bool) {
 #[tokio::test]
 async fn the_request_has_the_decision_unless_that_is_switched_off() {
     assert_eq!(shared(layer("3/h")).await, (true, false));
-    assert_eq!(shared(layer("3/h").share_decision()).await, (true, true));
     assert_eq!(
-        shared(layer("3/h").without_decision()).await,
+        shared(layer("3/h").share_decision(DecisionSharing::RequestAndResponse)).await,
+        (true, true)
+    );
+    assert_eq!(
+        shared(layer("3/h").share_decision(DecisionSharing::Off)).await,
         (false, false)
     );
 }

@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, time::Duration};
 
 use ratelimit_core::{
     Key, Policy, RedisConfig, RedisStore,
-    store::{Hit, PrefetchRequest, Store},
+    store::{Hit, Store},
 };
 
 use crate::{
@@ -114,30 +114,16 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
             "redis.concurrency.held".to_owned(),
             redis_call(server, &store, &policy).await,
         ));
-        counts.push((
-            "redis.token_bucket.prefetch".to_owned(),
-            prefetch_call(server, &store).await,
-        ));
         counts
     })
 }
 
-/// The server's instructions for one call that prefetches 2,000 units of a bucket with room.
-pub(crate) async fn prefetch_call(server: &mut CountedServer, store: &RedisStore) -> f64 {
-    let policy = Policy::parse("counted", "token_bucket 1000000/s").expect("well-formed limits");
-    let key = Key::new("user:12345678").expect("a key that is not empty");
-    let request = PrefetchRequest::new(2_000, 5).horizon(Duration::from_millis(2));
-    let ask = async || {
-        let answered = store
-            .prefetch(Hit::new(&policy, &key).cost(0), request)
-            .await;
-        answered.expect("the server decides");
-    };
-    server.of_a_script(ask).await
-}
-
 /// The server's instructions for one call after another.
-async fn redis_call(server: &mut CountedServer, store: &RedisStore, policy: &Policy) -> f64 {
+pub(crate) async fn redis_call(
+    server: &mut CountedServer,
+    store: &RedisStore,
+    policy: &Policy,
+) -> f64 {
     let key = Key::new("user:12345678").expect("a key that is not empty");
     let ask = async || {
         let answered = store.hit(Hit::new(policy, &key)).await;

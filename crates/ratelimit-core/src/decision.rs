@@ -1,21 +1,11 @@
 //! The decision of a store: the outcome of a hit and the numbers of its limits.
 
-mod fast_charge;
-mod level;
-mod per_limit;
-#[cfg(feature = "tokio")]
-mod prefetched;
-mod waits;
+mod charged;
 
 use std::time::Duration;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::prefetched::{GrantNumbers, PrefetchedCharge};
-pub(crate) use self::{
-    fast_charge::FastCharge,
-    level::{Level, RefundMark},
-};
-use crate::decision::per_limit::PerLimit;
+pub use self::charged::Charged;
+pub(crate) use self::charged::{ChargedLimit, ChargedLimits, RefundMark, RefundMarks};
 use crate::time::Timestamp;
 
 /// The outcome of a hit.
@@ -65,9 +55,7 @@ impl Outcome {
 ///
 /// With several limits each has an outcome of its own. A limit with an outcome of `Allowed` was not charged
 /// if another limit of the policy denied the hit.
-///
-/// Two decisions are equal if all public fields are.
-#[derive(Clone, Copy, Debug, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitDecision {
     /// The outcome of this limit alone.
@@ -81,24 +69,11 @@ pub struct LimitDecision {
     pub reset_after: Duration,
     /// Whether the hit used the headroom of a soft or elastic throttle.
     pub is_over: bool,
-    /// The state of the limit after the hit: the mark of a refund, and where the local fallback continues.
-    pub(crate) level: Level,
-    /// Whether the charge can be refunded.
-    pub(crate) is_refundable: bool,
-    /// Whether this limit gives the numbers of the decision only when it denies (penalty box).
-    pub(crate) is_silent: bool,
-}
-
-impl PartialEq for LimitDecision {
-    /// Compares what a caller can read. The state behind the numbers, and whether the charge can be refunded, are not
-    /// part of the answer: a peek equals the check before it.
-    fn eq(&self, other: &LimitDecision) -> bool {
-        self.outcome == other.outcome
-            && self.limit == other.limit
-            && self.remaining == other.remaining
-            && self.reset_after == other.reset_after
-            && self.is_over == other.is_over
-    }
+    /// Whether the numbers come from the state of the limit. Otherwise another limit has denied without a look at this
+    /// one, and the numbers are those of an unused limit.
+    pub is_read: bool,
+    /// Whether the decision reports this limit only when it denies, as a penalty box.
+    pub is_silent: bool,
 }
 
 impl LimitDecision {
@@ -120,9 +95,17 @@ impl LimitDecision {
             remaining: limit,
             reset_after: Duration::ZERO,
             is_over: false,
-            level: Level::UNKNOWN,
-            is_refundable: false,
+            is_read: true,
             is_silent: false,
+        }
+    }
+
+    /// The decision of a limit that was not read: everything is left.
+    pub(crate) const fn unread(limit: u64) -> LimitDecision {
+        let delay = Duration::ZERO;
+        LimitDecision {
+            is_read: false,
+            ..LimitDecision::new(Outcome::Allowed { delay }, limit)
         }
     }
 }
@@ -146,17 +129,15 @@ impl LimitDecision {
 ///
 /// let store = MemoryStore::new();
 /// let policy = Policy::parse("login", "5/min; fixed_window 100/d")?;
-/// let decision = store.hit(Hit::new(&policy, &Key::new("alice")?).cost(5)).await?;
+/// let decision = store.hit(Hit::new(&policy, &Key::new("alice")?).cost(5)).await?.decision;
 ///
 /// assert!(matches!(decision.outcome, Outcome::Allowed { .. }));
-/// assert_eq!((decision.speaker, decision.remaining), (0, 0));
+/// assert_eq!((decision.binding, decision.remaining), (0, 0));
 /// assert_eq!(decision.limits().map(|limit| limit.remaining).collect::<Vec<_>>(), [0, 95]);
 /// # Ok(())
 /// # }
 /// ```
-///
-/// Two decisions are equal if all public fields and the decisions of all limits are.
-#[derive(Clone, Debug, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,
@@ -174,7 +155,7 @@ pub struct Decision {
     /// The time of the decision, by the clock of the store.
     pub now: Timestamp,
     /// The index of the reported limit in the policy.
-    pub speaker: usize,
+    pub binding: usize,
     /// Whether the hit used the headroom of a limit.
     pub is_over: bool,
     /// Whether the limiter decided from memory, with units that the store had charged before
@@ -185,34 +166,17 @@ pub struct Decision {
     /// Whether a denial applies; unset if the policy is in shadow mode for this key.
     #[doc(alias = "shadow")]
     pub is_enforced: bool,
-    /// Whether the charge of a single limit can be refunded.
-    is_refundable: bool,
-    /// The level of a single limit.
-    level: Level,
-    /// The decision of every limit, if there are several; `level` is then that of the reported one.
-    several: PerLimit,
-}
-
-impl PartialEq for Decision {
-    /// Compares what a caller can read, as [`LimitDecision`] does.
-    fn eq(&self, other: &Decision) -> bool {
-        self.outcome == other.outcome
-            && self.limit == other.limit
-            && self.remaining == other.remaining
-            && self.reset_after == other.reset_after
-            && self.now == other.now
-            && self.speaker == other.speaker
-            && self.is_over == other.is_over
-            && self.is_prefetched == other.is_prefetched
-            && self.is_enforced == other.is_enforced
-            && self.limits().eq(other.limits())
-    }
+    /// Whether the reported limit was read.
+    is_read: bool,
+    /// The decision of every limit in the order of the policy, if there are several.
+    several: Box<[LimitDecision]>,
 }
 
 impl Decision {
     /// The decision of a policy with one limit, for a [`Store`](crate::store::Store) of an application.
+    #[inline]
     pub fn new(limit: LimitDecision, now: Timestamp) -> Decision {
-        Decision::from_limits(now, [limit].into_iter())
+        Decision::of_reported(limit, 0, now)
     }
 
     /// The decision of a policy from those of its limits, in the order of the policy.
@@ -224,83 +188,80 @@ impl Decision {
     /// let allowed = LimitDecision::new(Outcome::Allowed { delay: Duration::ZERO }, 10);
     /// let denied = LimitDecision::new(Outcome::Denied { retry_after: Duration::from_secs(5) }, 100);
     /// let decision = Decision::from_limits(Timestamp::from_secs(0), [allowed, denied].into_iter());
-    /// assert_eq!((decision.speaker, decision.limit), (1, 100));
+    /// assert_eq!((decision.binding, decision.limit), (1, 100));
     /// ```
     pub fn from_limits(
         now: Timestamp,
         mut limits: impl ExactSizeIterator<Item = LimitDecision>,
     ) -> Decision {
-        let mut decision = Decision::empty(now);
-        if limits.len() == 1 {
-            limits
-                .next()
-                .into_iter()
-                .for_each(|limit| decision.set_from(limit));
-        } else {
-            limits.for_each(|limit| decision.push_limit(limit));
-            decision.select_binding_limit();
+        match limits.next() {
+            Some(only) if limits.len() == 0 => Decision::of_reported(only, 0, now),
+            first => Decision::of_several(first.into_iter().chain(limits).collect(), now),
         }
-        decision
     }
 
-    /// An empty decision to be filled in place. It is about 100 bytes: copying it right after it was
-    /// written stalls on store forwarding.
+    /// The decision with the numbers of the reported limit, which is the only one so far.
     #[inline]
-    pub(crate) const fn empty(now: Timestamp) -> Decision {
+    fn of_reported(limit: LimitDecision, binding: usize, now: Timestamp) -> Decision {
         Decision {
-            outcome: Outcome::Impossible,
-            limit: 0,
-            remaining: 0,
-            reset_after: Duration::ZERO,
+            outcome: limit.outcome,
+            limit: limit.limit,
+            remaining: limit.remaining,
+            reset_after: limit.reset_after,
             now,
-            speaker: 0,
-            is_over: false,
+            binding,
+            is_over: limit.is_over && limit.outcome.is_allowed(),
             is_prefetched: false,
             is_enforced: true,
-            is_refundable: false,
-            level: Level::UNKNOWN,
-            several: PerLimit::NONE,
+            is_read: limit.is_read,
+            several: Box::default(),
         }
     }
 
-    /// Takes over the numbers of the reported limit.
-    #[inline]
-    pub(crate) fn set_from(&mut self, limit: LimitDecision) {
-        self.outcome = limit.outcome;
-        self.limit = limit.limit;
-        self.remaining = limit.remaining;
-        self.reset_after = limit.reset_after;
-        self.is_over = limit.is_over && limit.outcome.is_allowed();
-        self.is_refundable = limit.is_refundable;
-        self.level = limit.level;
-    }
-
-    /// Adds the decision of one of several limits.
-    pub(crate) fn push_limit(&mut self, limit: LimitDecision) {
-        self.several.push(limit);
-    }
-
-    /// Selects the reported limit. An allowed decision has the longest delay of all limits.
-    pub(crate) fn select_binding_limit(&mut self) {
-        let limits = self.several.as_slice();
+    /// The decision of several limits. An allowed one has the longest delay of all.
+    fn of_several(several: Box<[LimitDecision]>, now: Timestamp) -> Decision {
         // `fold` keeps the earlier limit unless the later one outranks it, so the first of equals is
         // reported.
-        let binding = |best: usize, index: usize| {
-            if limits[index].outranks(&limits[best]) {
+        let outranking = |best: usize, index: usize| {
+            if several[index].outranks(&several[best]) {
                 index
             } else {
                 best
             }
         };
-        let speaker = (1..limits.len()).fold(0, binding);
-        let max_delay = limits.iter().map(LimitDecision::delay).max();
-        let is_over = limits.iter().any(|limit| limit.is_over);
-        let reported = limits[speaker];
-        self.set_from(reported);
-        self.speaker = speaker;
-        if let Outcome::Allowed { delay } = &mut self.outcome {
-            *delay = max_delay.unwrap_or_default();
-            self.is_over = is_over;
+        let binding = (1..several.len()).fold(0, outranking);
+        let mut decision = Decision::of_reported(several[binding], binding, now);
+        if let Outcome::Allowed { delay } = &mut decision.outcome {
+            *delay = several
+                .iter()
+                .map(LimitDecision::delay)
+                .max()
+                .unwrap_or_default();
+            decision.is_over = several.iter().any(|limit| limit.is_over);
+        }
+        Decision {
+            several,
+            ..decision
+        }
+    }
+
+    /// Changes the decision of each limit by its index in the policy, and selects the reported limit again.
+    fn with_limits(self, mut change: impl FnMut(usize, &mut LimitDecision)) -> Decision {
+        let changed = if self.several.is_empty() {
+            let mut only = self.only_limit();
+            change(self.binding, &mut only);
+            Decision::of_reported(only, self.binding, self.now)
+        } else {
+            let mut several = self.several;
+            for (index, limit) in several.iter_mut().enumerate() {
+                change(index, limit);
+            }
+            Decision::of_several(several, self.now)
+        };
+        Decision {
+            is_prefetched: self.is_prefetched,
+            is_enforced: self.is_enforced,
+            ..changed
         }
     }
 
@@ -308,36 +269,41 @@ impl Decision {
     ///
     /// [`FailureMode::LocalShare`](crate::FailureMode::LocalShare) needs it: a cost above the share can
     /// pass again when the store is back.
-    pub(crate) fn possible_after(mut self, wait: Duration) -> Decision {
+    pub(crate) fn possible_after(self, wait: Duration) -> Decision {
         // An impossible limit outranks all others, so the outcome of the policy shows whether there is one.
         if self.outcome != Outcome::Impossible {
             return self;
         }
-        let denied = Outcome::Denied { retry_after: wait };
-        self.outcome = denied;
-        for limit in self.several.as_mut_slice() {
+        self.with_limits(|_, limit| {
             if limit.outcome == Outcome::Impossible {
-                limit.outcome = denied;
+                limit.outcome = Outcome::Denied { retry_after: wait };
             }
-        }
-        if !self.several.as_slice().is_empty() {
-            self.select_binding_limit();
-        }
-        self
+        })
     }
 
     /// The decision with a denial by the limit at `index`, which blocks for `wait`.
-    pub(crate) fn blocked(mut self, index: usize, wait: Duration) -> Decision {
-        let denied = Outcome::Denied { retry_after: wait };
-        if let Some(limit) = self.several.as_mut_slice().get_mut(index) {
-            limit.outcome = denied;
-            limit.remaining = 0;
-            self.select_binding_limit();
-        } else {
-            self.outcome = denied;
-            self.remaining = 0;
-        }
-        self
+    pub(crate) fn blocked(self, index: usize, wait: Duration) -> Decision {
+        self.with_limits(|own, limit| {
+            if own == index {
+                limit.outcome = Outcome::Denied { retry_after: wait };
+                limit.remaining = 0;
+            }
+        })
+    }
+
+    /// Shortens the waits of the limits whose index `is_bounded` accepts to at most `max_wait`.
+    pub(crate) fn with_waits_up_to(
+        self,
+        max_wait: Duration,
+        is_bounded: impl Fn(usize) -> bool,
+    ) -> Decision {
+        self.with_limits(|index, limit| {
+            if let Outcome::Denied { retry_after } = &mut limit.outcome
+                && is_bounded(index)
+            {
+                *retry_after = max_wait.min(*retry_after);
+            }
+        })
     }
 
     /// The decision as it stands `elapsed` later, if no other hit came in between. The deny cache answers
@@ -346,7 +312,7 @@ impl Decision {
         self.outcome = self.outcome.aged_by(elapsed);
         self.reset_after = self.reset_after.saturating_sub(elapsed);
         self.now = self.now + elapsed;
-        for limit in self.several.as_mut_slice() {
+        for limit in &mut self.several {
             limit.outcome = limit.outcome.aged_by(elapsed);
             limit.reset_after = limit.reset_after.saturating_sub(elapsed);
         }
@@ -388,24 +354,30 @@ impl Decision {
         }
     }
 
-    /// Whether a limit has no unit left.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        match self.several.as_slice() {
-            [] => self.remaining == 0,
-            limits => limits.iter().any(|limit| limit.remaining == 0),
-        }
+    /// Whether the numbers come from the state of the limit.
+    ///
+    /// A member of a joint hit is not read if another one is denied without a call to the store. `remaining` is then its
+    /// whole limit.
+    pub const fn is_read(&self) -> bool {
+        self.is_read
     }
 
-    /// The refund mark of each limit, in the order of the policy.
-    pub(crate) fn refund_marks(&self) -> impl Iterator<Item = RefundMark> + '_ {
-        self.limits().map(|limit| limit.refund_mark())
+    /// The decision of the reported limit, which is the only one of most policies.
+    const fn only_limit(&self) -> LimitDecision {
+        LimitDecision {
+            remaining: self.remaining,
+            reset_after: self.reset_after,
+            is_over: self.is_over,
+            is_read: self.is_read,
+            ..LimitDecision::new(self.outcome, self.limit)
+        }
     }
 
     /// The decision of each limit, in the order of the policy.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
         let single = self.only_limit();
-        let several = self.several.as_slice();
-        // A single limit has no buffer; its decision is that of the policy.
+        let several = &self.several;
+        // The decision of a single limit is that of the policy.
         (0..several.len().max(1)).map(move |index| several.get(index).copied().unwrap_or(single))
     }
 }

@@ -3,7 +3,6 @@
 //! [`Limit`] dispatches to the [`Step`] of its algorithm. It has no arithmetic of its own, reads no
 //! clock and stores nothing: the state is the caller's.
 
-mod credit;
 mod parse;
 mod prefetch;
 mod units;
@@ -12,12 +11,15 @@ use std::{fmt, time::Duration};
 
 pub use self::{parse::ParseLimitError, prefetch::NotPrefetchable};
 #[cfg(feature = "redis")]
-use crate::decision::LimitDecision;
+use crate::{
+    algorithm::WireState,
+    decision::{LimitDecision, RefundMark},
+};
 use crate::{
     algorithm::{
-        Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
+        self, Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
         PenaltyBox, Period, Refund, SlidingWindowCounter, SlidingWindowLog, State, Step,
-        StepResult, TokenBucket, WireState,
+        StepResult, TokenBucket, step_limit,
     },
     time::Timestamp,
 };
@@ -95,7 +97,6 @@ macro_rules! with_step {
         }
     };
 }
-use with_step;
 
 impl Limit {
     /// The algorithm of this limit.
@@ -152,8 +153,8 @@ impl Limit {
     /// assert!(!"concurrency 5".parse::<Limit>()?.counts_units());
     /// # Ok::<(), ratelimit_core::ParseLimitError>(())
     /// ```
-    pub fn counts_units(&self) -> bool {
-        with_step!(self, step => step.counts_units())
+    pub const fn counts_units(&self) -> bool {
+        !matches!(self, Limit::Concurrency(_) | Limit::PenaltyBox(_))
     }
 
     /// The most entries that a state of this limit has: the stamps of a log, the slots of a concurrency limit. A store
@@ -175,19 +176,6 @@ impl Limit {
         }
     }
 
-    /// Whether a denied hit would be written to this state: the denial counts, or a stored time
-    /// needs repair.
-    ///
-    /// With several limits the answer is needed before the step: it decides whether the expiry of
-    /// the budget is written.
-    pub(crate) fn stores_denial(&self, state: Option<&State>, now: Timestamp) -> bool {
-        with_step!(self, step => {
-            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
-            // `Step::step` would write such a state although the hit was denied.
-            clock_was_repaired(step, snapshot) || step.records_denials(snapshot)
-        })
-    }
-
     /// The period in ticks of the grain of this limit. A grain is 1, 1,000 or 1,000,000
     /// microseconds.
     pub(crate) const fn period_ticks(&self) -> Period {
@@ -197,24 +185,13 @@ impl Limit {
     /// Whether the demand fits into this state at `now`. It changes nothing; `None` is a key that
     /// has spent nothing.
     pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, demand: Demand) -> Fit {
-        with_step!(self, step => {
-            let snapshot = step.advance(step.state(state), now, demand);
-            step.fit(snapshot, demand)
-        })
-    }
-
-    /// The state at `now` as a script returns it, and whether it was too far ahead of the clock.
-    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> (WireState, bool) {
-        with_step!(self, step => {
-            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
-            (step.encode_wire(snapshot), clock_was_repaired(step, snapshot))
-        })
+        with_step!(self, step => algorithm::fit(step, step.advance(state, now, demand), demand))
     }
 
     /// Whether the demand can ever fit; the state does not matter. A hit for which it cannot is
     /// `Impossible`.
     pub(crate) fn can_ever_fit(&self, demand: Demand) -> bool {
-        with_step!(self, step => step.can_ever_fit(demand))
+        demand.total() <= self.capacity()
     }
 
     /// The time until the demand fits, exact to the microsecond; zero if it fits now or never.
@@ -225,15 +202,15 @@ impl Limit {
         demand: Demand,
     ) -> Duration {
         with_step!(self, step => {
-            let snapshot = step.advance(step.state(state), now, demand);
-            match step.fit(snapshot, demand) {
+            let snapshot = step.advance(state, now, demand);
+            match algorithm::fit(step, snapshot, demand) {
                 Fit::Later => step.retry_after(snapshot, demand, now),
                 Fit::Now | Fit::Never => Duration::ZERO,
             }
         })
     }
 
-    /// Applies one hit to the state: `spend` maps its fit to the effect. See [`Step::step`].
+    /// Applies one hit to the state: `spend` maps its fit to the effect. See [`step_limit`].
     ///
     /// With several limits the caller has compared all of them with [`fit`](Limit::fit) before, and
     /// `spend` returns the same effect for each.
@@ -245,43 +222,84 @@ impl Limit {
         demand: Demand,
         spend: impl FnOnce(Fit) -> Effect,
     ) -> StepResult {
-        with_step!(self, step => step.step(state, now, demand, spend))
+        with_step!(self, step => step_limit(step, state, now, demand, spend))
     }
 
     /// Gives back part of an earlier charge. Returns whether the state changed.
     ///
     /// It credits at most what time has left of that charge. The expiry of the budget is not moved.
+    /// A mark of zero belongs to a charge that cannot be refunded.
     pub(crate) fn refund(&self, state: &mut Option<State>, refund: Refund) -> bool {
-        with_step!(self, step => refund_state(step, state, refund))
+        let is_refunded = |state| with_step!(self, step => step.refund(state, refund));
+        refund.mark.debt != 0 && state.as_mut().is_some_and(is_refunded)
     }
 
-    /// Charges up to `units` more, as far as there is room. Returns how long the state is needed,
-    /// `None` if nothing was charged.
+    /// Charges up to `units` later than the hit, as far as there is capacity. Returns how long the
+    /// state is needed, `None` if nothing was charged.
     ///
-    /// A settlement above the reserved cost uses it. Units that do not fit are forgiven: a debt
-    /// beyond the limit would break that `remaining` is at least 0.
+    /// - Units that do not fit are forgiven: a debt beyond the limit would break that `remaining` is
+    ///   at least 0.
+    /// - A state of another algorithm stays as it is: another version of the policy may read it
+    ///   again.
     pub(crate) fn charge_more(
         &self,
         state: &mut Option<State>,
         units: u64,
         now: Timestamp,
     ) -> Option<Duration> {
-        with_step!(self, step => step.charge_more(state, units, now))
+        if !self.counts_units() || state.as_ref().is_some_and(|state| !self.wrote(state)) {
+            return None;
+        }
+        with_step!(self, step => {
+            let snapshot = step.advance(state.as_ref(), now, Demand::PEEK);
+            let units = units.min(step.remaining(snapshot));
+            (units > 0).then(|| {
+                let charged = step.charge(snapshot, units);
+                step.write(state, charged);
+                step.ttl(charged, now)
+            })
+        })
+    }
+
+    /// Gives up to `units` back, whichever hits spent them. Returns how long the state is needed,
+    /// `None` if nothing was given back.
+    ///
+    /// - The state is brought to the present first, so units that time has restored are not given
+    ///   back again.
+    /// - A state of another algorithm stays as it is.
+    pub(crate) fn credit(
+        &self,
+        state: &mut Option<State>,
+        units: u64,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let own = state.as_ref().filter(|state| self.wrote(state))?;
+        with_step!(self, step => {
+            let snapshot = step.advance(Some(own), now, Demand::PEEK);
+            let credited = step.credit(snapshot, units)?;
+            step.write(state, credited);
+            Some(step.ttl(credited, now))
+        })
+    }
+
+    /// Whether a limit of this algorithm wrote the state.
+    fn wrote(&self, state: &State) -> bool {
+        state.algorithm() == self.algorithm()
     }
 
     /// The units that are spent in this state: the limit without what remains. 0 for a limit that counts no units.
     pub(crate) fn spent(&self, state: Option<&State>, now: Timestamp) -> u64 {
+        if !self.counts_units() {
+            return 0;
+        }
         with_step!(self, step => {
-            if !step.counts_units() {
-                return 0;
-            }
-            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
-            step.limit().saturating_sub(step.remaining(snapshot, 0))
+            let snapshot = step.advance(state, now, Demand::PEEK);
+            step.limit().saturating_sub(step.remaining(snapshot))
         })
     }
 
-    /// Builds the decision from the numbers of a script's reply; `None` if the numbers cannot be
-    /// true.
+    /// Builds the decision and the mark of the charge from the numbers of a script's reply; `None` if
+    /// the numbers cannot be true.
     ///
     /// - `words` are the numbers of this limit before the hit.
     /// - `before` are the units that earlier hits of the same batch were charged.
@@ -295,17 +313,26 @@ impl Limit {
         now: Timestamp,
         demand: Demand,
         charged: u64,
-    ) -> Option<LimitDecision> {
-        with_step!(self, step => {
+    ) -> Option<(LimitDecision, RefundMark)> {
+        let (decision, mark) = with_step!(self, step => {
             let snapshot = match before {
-                0 => step.decode_wire(words)?,
-                _ => step.with_charge(step.decode_wire(words)?, before),
+                0 => step.decode(words)?,
+                _ => step.charge(step.decode(words)?, before),
             };
-            let fit = step.fit(snapshot, demand);
+            let fit = algorithm::fit(step, snapshot, demand);
             // A reply that reports a charge which does not fit contradicts itself.
-            let possible = charged == 0 || fit == Fit::Now;
-            possible.then(|| step.report(snapshot, fit, demand, charged, now))
-        })
+            if charged > 0 && fit != Fit::Now {
+                return None;
+            }
+            let (after, mark) = if charged > 0 {
+                let after = step.charge(snapshot, charged);
+                (after, step.mark(after, now))
+            } else {
+                (snapshot, RefundMark::NONE)
+            };
+            (algorithm::report(step, snapshot, after, fit, demand, now), mark)
+        });
+        Some((decision, mark))
     }
 
     /// The same limit with a capacity that is higher by `extra` units: the ceiling of a soft or
@@ -350,18 +377,6 @@ impl Limit {
             Limit::PenaltyBox(_) => *self,
         })
     }
-}
-
-/// Refunds a state of this algorithm; a state of another one, or a mark of zero, refunds nothing.
-fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
-    // A mark of zero belongs to a charge that cannot be refunded.
-    let own = state.as_mut().and_then(|state| step.state_of_mut(state));
-    refund.mark.debt != 0 && own.is_some_and(|own| step.refund(own, refund))
-}
-
-/// Calls the associated function of a `Step` whose type the macro does not name.
-fn clock_was_repaired<S: Step>(_step: &S, snapshot: S::Snapshot) -> bool {
-    S::clock_was_repaired(snapshot)
 }
 
 /// Implements `From` of each algorithm's type for [`Limit`].

@@ -90,17 +90,16 @@ pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
 ///
 /// `crowded_out` and `exhausted` mean that limits do not hold for some keys: raise the capacity.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
-/// Counter: hits that were decided from prefetched units, or denied because there are none, by `policy`.
+/// Counter: hits that were paid by prefetched units, by `policy`.
 /// [`REQUESTS`] counts them too.
 pub const PREFETCH_HITS: &str = "rate_limiter_prefetch_hits_total";
-/// Counter: calls that prefetch units, by `policy` and `given`: `all`, `part` or `none` of the units that were wanted.
+/// Counter: calls that prefetch a block of units, by `policy` and `given`: `all` of it or `none`.
 pub const PREFETCH_CALLS: &str = "rate_limiter_prefetch_calls_total";
-/// Counter: prefetched units that the limit gave back before they were spent, by `policy`.
+/// Counter: prefetched units that expired unspent and were returned to the store, by `policy`.
 pub const PREFETCH_VOID: &str = "rate_limiter_prefetch_void_total";
-/// Counter: prefetched units that were dropped because of a reset, or because the store knew less than it must, by
-/// `policy`.
+/// Counter: prefetched units that were dropped because their budget was reset, by `policy`.
 pub const PREFETCH_DROPPED: &str = "rate_limiter_prefetch_dropped_total";
-/// Gauge: prefetched units on hand, by `policy`.
+/// Gauge: prefetched units that this process holds and has not spent, by `policy`.
 pub const PREFETCH_UNITS: &str = "rate_limiter_prefetch_units";
 /// Counter: background tasks that ended, or were not polled, and were restarted.
 pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
@@ -167,9 +166,9 @@ pub fn describe() {
     );
     describe_counter!(PREFETCH_HITS, "Checks decided from prefetched units.");
     describe_counter!(PREFETCH_CALLS, "Calls that prefetch units.");
-    describe_counter!(PREFETCH_VOID, "Prefetched units that lapsed unspent.");
+    describe_counter!(PREFETCH_VOID, "Prefetched units that expired unspent.");
     describe_counter!(PREFETCH_DROPPED, "Prefetched units that were dropped.");
-    describe_gauge!(PREFETCH_UNITS, "Prefetched units on hand.");
+    describe_gauge!(PREFETCH_UNITS, "Prefetched units that are not spent yet.");
     describe_counter!(TASK_RESTARTS, "Background tasks that were restarted.");
 }
 
@@ -241,19 +240,11 @@ impl PolicyMetrics {
     pub(crate) fn count_decision(&self, decision: &Decision) {
         let limits = self.counters(decision.is_enforced);
         // A store of another crate may report a limit that the policy does not have.
-        if let Some(limit) = limits.get(decision.speaker) {
+        if let Some(limit) = limits.get(decision.binding) {
             limit.count(decision.is_allowed());
         }
         if decision.is_over {
             self.over.increment(1);
-        }
-    }
-
-    /// Counts an allowed check of a policy with one limit; the fast path has no decision.
-    #[inline]
-    pub(crate) fn count_allowed(&self, is_enforced: bool) {
-        if let Some(limit) = self.counters(is_enforced).first() {
-            limit.count(true);
         }
     }
 

@@ -31,7 +31,11 @@ async fn a_peek_equals_the_check_before_it() {
 async fn a_decision_equals_one_that_is_made_of_its_limits() {
     let limiter = Limiter::in_memory();
     let key = Key::new("alice").unwrap();
-    for limits in ["10/min", "10/min; fixed_window 20/h"] {
+    for limits in [
+        "10/min",
+        "10/min; fixed_window 20/h",
+        "10/min; penalty_box 5/min for 1h",
+    ] {
         let policy = Policy::parse("api", limits).unwrap();
         let verdict = limiter.check(&policy, &key).await;
         let decision = verdict.decision().unwrap();
@@ -39,6 +43,7 @@ async fn a_decision_equals_one_that_is_made_of_its_limits() {
             let mut same = LimitDecision::new(limit.outcome, limit.limit);
             same.remaining = limit.remaining;
             same.reset_after = limit.reset_after;
+            same.is_silent = limit.is_silent;
             same
         });
         assert_eq!(&Decision::from_limits(decision.now, limits), decision);

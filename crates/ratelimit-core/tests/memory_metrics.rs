@@ -106,11 +106,11 @@ impl Subscriber for Warnings {
 async fn hit(store: &MemoryStore, policy: &Policy, names: std::ops::Range<u32>) {
     for name in names {
         let key = Key::new(name.to_string()).expect("a key");
-        let decision = store
+        let charged = store
             .hit(Hit::new(policy, &key))
             .await
             .expect("memory answers");
-        assert!(decision.is_allowed());
+        assert!(charged.decision.is_allowed());
     }
 }
 

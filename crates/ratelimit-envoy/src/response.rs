@@ -117,8 +117,8 @@ impl ResolvedRequest<'_> {
             Resolution::Policy { rule, member } => {
                 let (member, verdict) = (&self.members()[member], verdicts.get(member));
                 verdict.map_or_else(DescriptorStatus::default, |verdict| {
-                    let speaker = verdict.decision().map_or(0, |decision| decision.speaker);
-                    let limit = &member.tier().limits()[speaker];
+                    let binding = verdict.decision().map_or(0, |decision| decision.binding);
+                    let limit = &member.tier().limits()[binding];
                     limited_status(member, verdict, policy_limit(limit, rule), limit.period())
                 })
             }

@@ -73,7 +73,7 @@ pub(crate) enum Cost {
     /// A source such as `header:x-tokens`, as in a policy file.
     Source(LitStr),
     /// A number, or a function of the request.
-    Computed(Expr),
+    Computed(Box<Expr>),
 }
 
 /// The key by which requests are counted.
@@ -197,10 +197,13 @@ impl Options {
 
     /// Rejects a number that no request could ever pay.
     fn check_cost(&self, policy: &Policy) -> Result<()> {
-        let Some(Cost::Computed(Expr::Lit(ExprLit {
+        let Some(Cost::Computed(cost)) = &self.cost else {
+            return Ok(());
+        };
+        let Expr::Lit(ExprLit {
             lit: Lit::Int(number),
             ..
-        }))) = &self.cost
+        }) = &**cost
         else {
             return Ok(());
         };

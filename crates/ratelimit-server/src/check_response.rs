@@ -93,7 +93,7 @@ impl<'a> CheckResponse<'a> {
         let policy = &check_request.policy;
         // The store's numbers, or those of the local fallback.
         let (limit, capacity, remaining, reset_after) = if let Some(decision) = verdict.decision() {
-            let limit = &policy.limits()[decision.speaker];
+            let limit = &policy.limits()[decision.binding];
             (
                 limit,
                 decision.limit,

@@ -70,11 +70,11 @@ impl SignInLimit {
     fn charge(&self, address: &Key) -> Result<Receipt, ApiError> {
         let hit = Hit::new(&self.policy, address);
         // A memory store always decides, and at once.
-        let decision = self.store.hit(hit).now_or_never();
-        let decision = decision.and_then(Result::ok);
-        let decision = decision.ok_or_else(ApiError::unavailable)?;
-        Receipt::new(hit, &decision).ok_or_else(|| {
-            let seconds = retry_after_secs(&decision).unwrap_or(1);
+        let charged = self.store.hit(hit).now_or_never();
+        let charged = charged.and_then(Result::ok);
+        let charged = charged.ok_or_else(ApiError::unavailable)?;
+        Receipt::new(hit, &charged).ok_or_else(|| {
+            let seconds = retry_after_secs(&charged.decision).unwrap_or(1);
             ApiError::too_many_tokens(seconds)
         })
     }

@@ -7,7 +7,6 @@ use http::{Response, request::Parts};
 use ratelimit_core::{Key, Limiter};
 use ratelimit_http::{
     builder_methods,
-    middleware::DecisionSharing,
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
 };
@@ -71,21 +70,6 @@ impl RateLimitLayer {
     /// The settings with the process's defaults.
     fn completed(&self) -> &Arc<Config> {
         self.completed.get_or_init(|| self.config.with_defaults())
-    }
-
-    /// Inserts the [`Decision`](ratelimit_core::Decision) into the extensions of the request, for the
-    /// handler, and of the response, for outer layers.
-    ///
-    /// Each of the two allocates, so the layer shares nothing by default.
-    #[must_use]
-    pub fn share_decision(self) -> RateLimitLayer {
-        self.map_config(|config| config.sharing = DecisionSharing::RequestAndResponse)
-    }
-
-    /// Inserts the [`Decision`](ratelimit_core::Decision) into the extensions of the request only.
-    #[must_use]
-    pub fn share_decision_with_handler(self) -> RateLimitLayer {
-        self.map_config(|config| config.sharing = DecisionSharing::Request)
     }
 
     /// Changes the settings. It is for adapters of frameworks.

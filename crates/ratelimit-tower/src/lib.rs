@@ -88,7 +88,7 @@ pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 #[doc(inline)]
 pub use ratelimit_http::{
     key::UnknownKeyName,
-    middleware::{SlotGuard, TierResolver},
+    middleware::{DecisionSharing, SlotGuard, TierResolver},
     registry::Registry,
 };
 

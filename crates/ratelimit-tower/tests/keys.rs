@@ -447,38 +447,6 @@ fn a_body_of_unknown_length_is_logged_once() {
 }
 
 #[test]
-fn a_rule_of_a_kind_that_no_request_has_is_logged_after_a_thousand() {
-    let log = Log::default();
-    let policy = ratelimit_http::policy::HttpPolicy::parse("observed", "9/min").unwrap();
-    let policy = policy
-        .with_block_rule("key:user:4711".parse().unwrap())
-        .with_exempt_rule("printed:user:1".parse().unwrap());
-    let layer = ratelimit_tower::RateLimitLayer::new(ratelimit_core::Limiter::in_memory(), policy);
-    let layer = layer.key_by(ExtensionKey::new(|user: &u32| {
-        Ok(Key::tagged("user", user.to_string())?)
-    }));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-
-    tracing::subscriber::with_default(log.clone(), || {
-        runtime.block_on(async {
-            for user in 0..1_100_u32 {
-                assert_eq!(log.0.lock().unwrap().len(), usize::from(user >= 1_000));
-                let request = Request::builder().extension(user);
-                send(&layer, request.body(()).unwrap()).await;
-            }
-        });
-    });
-
-    let lines = log.0.lock().unwrap();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    let expected =
-        "by the keys of 1000 requests, the rule key:user:4711 never matches: keys are user:...";
-    assert!(lines[0].contains(expected), "{lines:?}");
-}
-
-#[test]
 fn a_reload_to_an_unknown_key_name_keeps_the_policy_and_is_logged() {
     let log = Log::default();
     let registry =

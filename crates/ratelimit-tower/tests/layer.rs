@@ -21,7 +21,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use ratelimit_core::{Decision, FailureMode, Limiter, MemoryStore, Policy, TokenBucket};
 use ratelimit_http::response::HeaderStyle;
-use ratelimit_tower::{RateLimitLayer, Rejection, RejectionReason};
+use ratelimit_tower::{DecisionSharing, RateLimitLayer, Rejection, RejectionReason};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 #[tokio::test]
@@ -255,7 +255,9 @@ async fn nested_layers_report_the_stricter_limit_once() {
 async fn the_headers_of_an_inner_denial_stay() {
     let clock = start();
     let inner = layer(&clock, "5/h").cost(|_| 3).layer(service_fn(hello));
-    let outer = layer(&clock, "2/min").share_decision().layer(inner);
+    let outer = layer(&clock, "2/min")
+        .share_decision(DecisionSharing::RequestAndResponse)
+        .layer(inner);
     outer.clone().oneshot(get()).await.unwrap();
 
     let denied = outer.oneshot(get()).await.unwrap();
@@ -359,7 +361,7 @@ async fn a_store_that_is_down_is_answered_by_the_failure_mode() {
 
 #[tokio::test]
 async fn the_handler_and_outer_layers_see_the_decision_when_it_is_shared() {
-    let layer = layer(&start(), "5/min").share_decision();
+    let layer = layer(&start(), "5/min").share_decision(DecisionSharing::RequestAndResponse);
     let echo = service_fn(async |request: Request<()>| {
         let decision: &Decision = request.extensions().get().expect("shared");
         Ok::<Answer, Infallible>(Response::new(Full::from(decision.remaining.to_string())))

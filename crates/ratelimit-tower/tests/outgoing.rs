@@ -12,8 +12,8 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ratelimit_core::{
-    Clock, Decision, FailureMode, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
-    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
+    Clock, FailureMode, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_tower::{KeyError, OutgoingError, OutgoingLimitLayer};
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ impl OnTokiosClock {
 }
 
 impl Store for OnTokiosClock {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.clock
             .set(Timestamp::from_secs(1_000) + self.begin.elapsed());
         self.store.hit(hit)

@@ -17,8 +17,8 @@ use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Decision, Key, KeySet, Limiter, MemoryStore, Policy,
-    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
+    Key, KeySet, Limiter, MemoryStore, Policy,
+    store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_http::policy::{HttpPolicy, SettleSource};
 use ratelimit_tower::{RateLimitLayer, ResponseBody, SlotGuard};
@@ -219,7 +219,7 @@ async fn a_refund_by_the_status_is_final() {
 struct Distant(MemoryStore);
 
 impl Store for Distant {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let (store, policy, keys) = (
             self.0.clone(),
             hit.policy.clone(),

@@ -36,7 +36,7 @@ pub struct Numbers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelDecision {
     /// The position of the limit that speaks for the policy.
-    pub speaker: usize,
+    pub binding: usize,
     /// The numbers of the policy.
     pub overall: Numbers,
     /// The numbers of each limit, by position.
@@ -74,17 +74,17 @@ impl ModelDecision {
             let is_box = matches!(specs[position], Spec::PenaltyBox { .. });
             (!is_box).then_some((u64::MAX - limit.remaining, limit.reset_after_us))
         });
-        let speaker = impossible
+        let binding = impossible
             .or(denied)
             .or(least)
             .expect("a policy has a limit that is no penalty box");
 
-        let mut overall = limits[speaker];
+        let mut overall = limits[binding];
         if let Answer::Allowed { delay_us } = &mut overall.answer {
             *delay_us = limits.iter().map(Numbers::delay_us).max().unwrap_or(0);
         }
         Self {
-            speaker,
+            binding,
             overall,
             limits,
             wrote: false,

@@ -3,6 +3,7 @@
 //! Each rule can be broken on purpose with a [`Mistake`], to show that the laws notice it.
 
 use super::{
+    ModelMark,
     decision::ModelDecision,
     hit::ModelHit,
     settle::{Change, ModelReceipt},
@@ -15,19 +16,23 @@ use super::{
 pub enum Mistake {
     /// Every rule holds.
     None,
-    /// The age of a slice is measured from the reply, not from the sending.
+    /// The age of a block is measured from the reply, not from the sending.
     AgeFromReply,
     /// A unit of a bucket lives one tick too long.
     OneTickShort,
-    /// Units of a bucket are never void.
+    /// Units of a bucket never expire.
     BucketUnitsStay,
     /// Units of a window outlive it.
     WindowUnitsStay,
-    /// All units of a slice live as long as its last one.
+    /// All units of a block live as long as its last one.
     PlaceOfTheLastUnit,
-    /// Unspent units of a window are given back twice.
+    /// Units of a bucket that are refunded count as ahead of others.
+    AheadOfRefunds,
+    /// Units that a bucket has refilled are returned.
+    RefilledUnitsReturned,
+    /// Unspent units are returned twice.
     ReturnedTwice,
-    /// A slice is taken of the headroom of a throttle.
+    /// A block is taken of the headroom of a throttle.
     Headroom,
     /// A slow clock of an instance is not compensated.
     NoMargin,
@@ -35,22 +40,34 @@ pub enum Mistake {
 
 impl Mistake {
     /// All mistakes.
-    pub const ALL: [Mistake; 8] = [
+    pub const ALL: [Mistake; 10] = [
         Mistake::AgeFromReply,
         Mistake::OneTickShort,
         Mistake::BucketUnitsStay,
         Mistake::WindowUnitsStay,
         Mistake::PlaceOfTheLastUnit,
+        Mistake::AheadOfRefunds,
+        Mistake::RefilledUnitsReturned,
         Mistake::ReturnedTwice,
         Mistake::Headroom,
         Mistake::NoMargin,
     ];
 }
 
-/// Units that one call charged, and when each is void.
+/// Whether a bucket refills a block while it may be spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// It does. Units expire when those before them are refilled, and none is refunded.
+    Fast,
+    /// It does not. Units expire as if nothing were before them, and the rest is refunded.
+    Slow,
+}
+
+/// Units that one call charged, and when each expires.
 #[derive(Clone, Debug)]
-pub struct ModelSlice {
+pub struct ModelBlock {
     units: u64,
+    spent: u64,
     gone: u64,
     sent_us: u64,
     replied_us: u64,
@@ -73,10 +90,10 @@ enum Bound {
     },
 }
 
-/// The headroom of the policies of the model, in percent; exact hits and slices never use it.
+/// The headroom of the policies of the model, in percent; exact hits and blocks never use it.
 pub const HEADROOM: u64 = 20;
 
-impl ModelSlice {
+impl ModelBlock {
     /// Charges `units` at `now_us` in a call that left `there_us` earlier and is answered `back_us` later. `None` when
     /// the store has fewer units.
     pub fn take(
@@ -85,8 +102,8 @@ impl ModelSlice {
         units: u64,
         now_us: u64,
         [there_us, back_us]: [u64; 2],
-        mistake: Mistake,
-    ) -> Option<ModelSlice> {
+        (speed, mistake): (Speed, Mistake),
+    ) -> Option<ModelBlock> {
         let asked = ModelHit {
             room: mistake == Mistake::Headroom,
             ..plain(units)
@@ -95,13 +112,22 @@ impl ModelSlice {
         if !charged.overall.answer.is_allowed() {
             return None;
         }
+        let is_ahead_known = speed == Speed::Fast || mistake == Mistake::AheadOfRefunds;
         let marks = charged.marks.iter();
-        let bounds = limits
-            .iter()
-            .zip(marks)
-            .map(|(spec, mark)| Bound::new(spec, u128::from(mark.debt), units, now_us));
-        Some(ModelSlice {
+        let bounds = limits.iter().zip(marks).map(|(spec, mark)| {
+            let debt = is_ahead_known.then(|| u128::from(mark.debt));
+            Bound::new(spec, debt, units, now_us)
+        });
+        let returnable = |(mark, spec): (&ModelMark, &Spec)| match (speed, spec) {
+            (Speed::Fast, Spec::TokenBucket { .. } | Spec::LeakyBucket { .. }) => ModelMark {
+                debt: 0,
+                refunded: 0,
+            },
+            _ => *mark,
+        };
+        Some(ModelBlock {
             units,
+            spent: 0,
             gone: 0,
             sent_us: now_us.saturating_sub(there_us),
             replied_us: now_us + back_us,
@@ -132,7 +158,7 @@ impl ModelSlice {
         }
     }
 
-    /// The store's time that a hit of this slice is dated with.
+    /// The store's time that a hit of this block is dated with.
     pub fn dated_us(&self, now_us: u64, mistake: Mistake) -> u64 {
         self.charged_at_us + self.age_us(now_us, mistake)
     }
@@ -143,19 +169,27 @@ impl ModelSlice {
             return 0;
         }
         let dated_us = self.dated_us(now_us, mistake);
-        let void = self.void(dated_us, mistake);
-        self.units - self.gone.max(void)
+        self.units - self.gone.max(self.expired(dated_us, mistake))
     }
 
     /// The units that the store still counts at its time `now_us` and that were not spent.
     pub fn backed(&self, now_us: u64) -> u64 {
-        self.units - self.gone.max(self.void(now_us, Mistake::None))
+        self.units - self.gone.max(self.expired(now_us, Mistake::None))
     }
 
-    fn void(&self, at_us: u64, mistake: Mistake) -> u64 {
+    fn expired(&self, at_us: u64, mistake: Mistake) -> u64 {
         let charged_at_us = self.charged_at_us;
-        let void = |bound: &Bound| bound.void(self.units, charged_at_us, at_us, mistake);
-        self.bounds.iter().map(void).max().unwrap_or(self.units)
+        let expired = |bound: &Bound| bound.expired(self.units, charged_at_us, at_us, mistake);
+        self.bounds.iter().map(expired).max().unwrap_or(self.units)
+    }
+
+    /// The units that buckets have refilled at the store's time `at_us`.
+    fn refilled(&self, at_us: u64, mistake: Mistake) -> u64 {
+        let buckets = self.bounds.iter();
+        let buckets = buckets.filter(|bound| matches!(bound, Bound::Debt { .. }));
+        let refilled =
+            buckets.map(|bound| bound.expired(self.units, self.charged_at_us, at_us, mistake));
+        refilled.max().unwrap_or(0)
     }
 
     /// Spends `cost` units if the instance believes it may.
@@ -163,13 +197,19 @@ impl ModelSlice {
         let usable = self.usable(now_us, mistake);
         if usable >= cost {
             self.gone = self.units - usable + cost;
+            self.spent += cost;
         }
         usable >= cost
     }
 
-    /// Gives what is left back to the store, as far as windows count it.
-    pub fn give_back(mut self, store: &mut Model, now_us: u64, mistake: Mistake) {
-        let actual = self.units - self.usable(now_us, Mistake::None);
+    /// Returns what hits left to the store.
+    pub fn return_to(mut self, store: &mut Model, now_us: u64, mistake: Mistake) {
+        let refilled = self.refilled(self.dated_us(now_us, mistake), mistake);
+        let actual = if mistake == Mistake::RefilledUnitsReturned {
+            self.spent
+        } else {
+            self.gone.max(refilled)
+        };
         let times = if mistake == Mistake::ReturnedTwice {
             2
         } else {
@@ -200,14 +240,14 @@ impl ModelSlice {
 }
 
 impl Bound {
-    fn new(spec: &Spec, mark: u128, units: u64, now_us: u64) -> Bound {
+    fn new(spec: &Spec, debt: Option<u128>, units: u64, now_us: u64) -> Bound {
         let period_us = spec.period_us();
         match *spec {
             Spec::TokenBucket { refill, .. } | Spec::LeakyBucket { refill, .. } => {
                 let grain_us = spec.throttled_grain_us(HEADROOM).expect("a valid limit");
                 let unit = u128::from(period_us / grain_us);
                 Bound::Debt {
-                    ahead: mark - u128::from(units) * unit,
+                    ahead: debt.map_or(0, |debt| debt - u128::from(units) * unit),
                     unit,
                     refill: u128::from(refill),
                     grain_us: u128::from(grain_us),
@@ -219,7 +259,7 @@ impl Bound {
         }
     }
 
-    fn void(&self, units: u64, charged_at_us: u64, at_us: u64, mistake: Mistake) -> u64 {
+    fn expired(&self, units: u64, charged_at_us: u64, at_us: u64, mistake: Mistake) -> u64 {
         match *self {
             Bound::Window { end_us } => {
                 let is_over = at_us >= end_us && mistake != Mistake::WindowUnitsStay;
@@ -237,12 +277,12 @@ impl Bound {
                 if mistake == Mistake::OneTickShort {
                     elapsed = elapsed.saturating_sub(1);
                 }
-                let forgiven = (elapsed * refill).saturating_sub(ahead);
-                let void = u64::try_from(forgiven.div_ceil(unit)).unwrap_or(u64::MAX);
-                if mistake == Mistake::PlaceOfTheLastUnit && void < units {
+                let refilled = (elapsed * refill).saturating_sub(ahead);
+                let expired = u64::try_from(refilled.div_ceil(unit)).unwrap_or(u64::MAX);
+                if mistake == Mistake::PlaceOfTheLastUnit && expired < units {
                     return 0;
                 }
-                void.min(units)
+                expired.min(units)
             }
         }
     }
@@ -255,17 +295,6 @@ pub const fn plain(cost: u64) -> ModelHit {
         percent: HEADROOM,
         room: false,
         slot: 0,
-    }
-}
-
-/// The mark of a slice: windows give units back, buckets let them lapse.
-fn returnable((mark, spec): (&super::ModelMark, &Spec)) -> super::ModelMark {
-    match spec {
-        Spec::TokenBucket { .. } | Spec::LeakyBucket { .. } => super::ModelMark {
-            debt: 0,
-            refunded: 0,
-        },
-        _ => *mark,
     }
 }
 

@@ -220,15 +220,15 @@ impl Commands {
             let pairs = words.windows(2).filter(move |pair| pair[0] == option);
             pairs.map(|pair| pair[1])
         };
-        let mut named = Vec::new();
+        let mut searched = Vec::new();
         for package in after("-p") {
             match self.packages.get(package) {
-                Some(names) => named.push(names),
+                Some(names) => searched.push(names),
                 None => return Some(package.to_owned()),
             }
         }
-        if named.is_empty() {
-            named = self.packages.values().collect();
+        if searched.is_empty() {
+            searched = self.packages.values().collect();
         }
         let filters = ["test(", "binary("].map(|kind| command.split(kind).skip(1));
         let filters = filters.into_iter().flatten();
@@ -236,7 +236,7 @@ impl Commands {
         let mut tests = filters.flat_map(|filter| filter.split("::"));
         let exists = |part: &str| {
             let is_placeholder = part.chars().all(char::is_uppercase);
-            let mut names = named.iter().flat_map(|names| names.iter());
+            let mut names = searched.iter().flat_map(|names| names.iter());
             is_placeholder || names.any(|name| name.contains(part))
         };
         let targets = after("--test");

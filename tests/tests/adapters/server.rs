@@ -6,7 +6,7 @@ use actix_web::{App, HttpServer, web};
 use axum::{Router, routing::get};
 use ratelimit_core::{
     Clock, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp,
-    store::{Hit, Store, StoreError, StoreFuture},
+    store::{Charged, Hit, Store, StoreError, StoreFuture},
 };
 use ratelimit_http::{client_ip::TrustedProxies, response::HeaderStyle};
 use tokio::net::TcpListener;
@@ -92,7 +92,7 @@ fn policy(name: &str, limits: &str) -> Policy {
 pub(crate) struct Down;
 
 impl Store for Down {
-    fn hit(&self, _: Hit<'_>) -> StoreFuture<ratelimit_core::Decision> {
+    fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 

@@ -63,7 +63,7 @@ async fn keys_on_different_nodes_get_the_answers_of_one_store() {
 
             assert_eq!(left(&decision), left(&expected), "step {step} of {text}");
             assert_eq!(decision.outcome, expected.outcome, "step {step} of {text}");
-            assert_eq!(decision.speaker, expected.speaker, "step {step} of {text}");
+            assert_eq!(decision.binding, expected.binding, "step {step} of {text}");
         }
     }
 }

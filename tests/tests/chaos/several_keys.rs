@@ -150,7 +150,7 @@ async fn a_denial_stands_while_the_node_of_another_key_is_away() {
             assert!(!verdict.is_allowed(), "{verdict:?}");
             assert!(is_checked(&verdict), "{verdict:?}");
             let decision = verdict.decision().expect("a decision");
-            assert_eq!((decision.speaker, decision.remaining), (0, 0));
+            assert_eq!((decision.binding, decision.remaining), (0, 0));
             assert_eq!(decision.limits().count(), 2);
         }
     }
@@ -217,7 +217,7 @@ fn answer(decision: &Decision) -> String {
             )
         })
         .collect();
-    format!("{:?} by {}: {limits:?}", decision.outcome, decision.speaker)
+    format!("{:?} by {}: {limits:?}", decision.outcome, decision.binding)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -92,13 +92,14 @@ fn on_each_key(kinds: &[Kind]) -> Vec<OneHit> {
 /// All at once: the first of each kind goes by itself, and the others share calls.
 async fn at_once(store: &RedisStore, hits: &[OneHit]) -> Vec<Decision> {
     let answers = join_all(hits.iter().map(|hit| store.hit(hit.hit()))).await;
-    answers.into_iter().map(Result::unwrap).collect()
+    let answers = answers.into_iter().map(Result::unwrap);
+    answers.map(|charged| charged.decision).collect()
 }
 
 async fn one_by_one(store: &RedisStore, hits: &[OneHit]) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for hit in hits {
-        decisions.push(store.hit(hit.hit()).await.unwrap());
+        decisions.push(store.hit(hit.hit()).await.unwrap().decision);
     }
     decisions
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Decision, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp,
-    store::{Hit, Overdraft, Receipt, Settlement, Store, StoreError, StoreFuture},
+    Clock, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Charged, Hit, Overdraft, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 use ratelimit_tests::{
     random::Random,
@@ -167,7 +167,7 @@ async fn without_the_store_a_credit_is_an_error() {
     struct Down;
 
     impl Store for Down {
-        fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
             StoreFuture::ready(Err(StoreError::TimedOut))
         }
 

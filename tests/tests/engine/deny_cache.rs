@@ -10,7 +10,7 @@ use std::{
 
 use ratelimit_core::{
     Clock, Decision, Key, KeySet, Limiter, Outcome, Policy, Reservation, Timestamp, Verdict,
-    store::{Adjustment, Hit, Overdraft, Receipt, Settlement, Store, StoreFuture},
+    store::{Adjustment, Charged, Hit, Overdraft, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_tests::{
     model::{self, Model, ModelMark, ModelReceipt},
@@ -46,7 +46,7 @@ impl Counted {
 }
 
 impl Store for Counted {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.store.hit(hit)
     }

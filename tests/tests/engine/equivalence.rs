@@ -102,7 +102,7 @@ impl Charges {
             .slot(hit.slot)
             .overdraft(overdraft);
         let words = (
-            expected.speaker,
+            expected.binding,
             expected.overall,
             expected.limits.clone(),
             expected.over,
@@ -112,9 +112,9 @@ impl Charges {
             subject.clock.set(Timestamp::from_micros(hit.now_us));
             let foreseen = subject.store.hit(asked.dry_run()).await.unwrap();
             let decision = subject.store.hit(asked).await.unwrap();
-            let (speaker, overall, limits) = told(&decision);
+            let (binding, overall, limits) = told(&decision);
             assert_eq!(
-                (speaker, overall, limits, decision.is_over),
+                (binding, overall, limits, decision.is_over),
                 words,
                 "{} at {place}: {hit:?}",
                 subject.name

@@ -9,11 +9,11 @@ use std::{
 };
 
 use ratelimit_core::{
-    Decision, FailureMode, JointVerdict, Key, KeySet, Limiter, MemoryStore, Policy, Throttle,
-    Timestamp, UncheckedReason, Verdict,
+    FailureMode, JointVerdict, Key, KeySet, Limiter, MemoryStore, Policy, Throttle, Timestamp,
+    UncheckedReason, Verdict,
     store::{
-        Adjustment, Hit, JointHit, JointRole, MAX_JOINT_HITS, Overdraft, Receipt, Settlement,
-        Store, StoreError, StoreFuture,
+        Adjustment, Charged, Hit, JointHit, JointRole, MAX_JOINT_HITS, Overdraft, Receipt,
+        Settlement, Store, StoreError, StoreFuture,
     },
 };
 use ratelimit_tests::{
@@ -145,11 +145,11 @@ async fn compare(
         subject.clock.set(Timestamp::from_micros(now_us));
         let decisions = subject.store.hit_joint(&hits).await.unwrap();
         for (index, (decision, expected)) in decisions.iter().zip(&expected).enumerate() {
-            let (speaker, overall, limits) = told(decision);
+            let (binding, overall, limits) = told(decision);
             assert_eq!(
-                (speaker, overall, limits, decision.is_over),
+                (binding, overall, limits, decision.is_over),
                 (
-                    expected.speaker,
+                    expected.binding,
                     expected.overall,
                     expected.limits.clone(),
                     expected.over
@@ -362,11 +362,11 @@ async fn eight_tasks_spend_every_budget_alike() {
 struct Down;
 
 impl Store for Down {
-    fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::ready(Err(StoreError::Overloaded))
     }
 
-    fn hit_joint(&self, _: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, _: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         StoreFuture::ready(Err(StoreError::Overloaded))
     }
 
@@ -424,7 +424,7 @@ async fn a_store_without_joint_hits_leaves_them_to_the_failure_mode() {
     struct Plain(MemoryStore);
 
     impl Store for Plain {
-        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
             self.0.hit(hit)
         }
 

@@ -11,9 +11,10 @@ use std::{
 };
 
 use ratelimit_core::{
-    Clock, Decision, Key, KeySet, Limiter, MemoryStore, Policy, RedisConfig, Timestamp,
+    Clock, Key, KeySet, Limiter, MemoryStore, Policy, RedisConfig, Timestamp,
     store::{
-        Adjustment, Hit, JointHit, JointRole, Receipt, Settlement, Store, StoreError, StoreFuture,
+        Adjustment, Charged, Hit, JointHit, JointRole, Receipt, Settlement, Store, StoreError,
+        StoreFuture,
     },
 };
 use ratelimit_tests::{
@@ -36,11 +37,11 @@ struct Counted {
 }
 
 impl Store for Counted {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.store.hit(hit)
     }
 
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         self.joint_hits.fetch_add(1, Ordering::SeqCst);
         let count = u64::try_from(members.len()).unwrap();
         self.members.fetch_add(count, Ordering::SeqCst);
@@ -220,7 +221,12 @@ async fn members_of_several_keys_get_the_same_answers_in_memory_and_in_redis() {
         for subject in &subjects {
             subject.clock.set(Timestamp::from_micros(now_us));
             let decisions = subject.store.hit_joint(&members).await.unwrap();
-            answers.push(decisions.iter().map(told).collect::<Vec<_>>());
+            answers.push(
+                decisions
+                    .iter()
+                    .map(|charged| told(charged))
+                    .collect::<Vec<_>>(),
+            );
         }
         for decision in &answers[0] {
             outcomes[usize::from(decision.1.answer.is_allowed())] += 1;
@@ -238,14 +244,14 @@ struct Outage {
 }
 
 impl Store for Outage {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         if self.is_down.load(Ordering::SeqCst) {
             return StoreFuture::ready(Err(StoreError::Unavailable { source: None }));
         }
         self.store.hit(hit)
     }
 
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         if self.is_down.load(Ordering::SeqCst) {
             return StoreFuture::ready(Err(StoreError::Unavailable { source: None }));
         }

@@ -14,8 +14,8 @@ use std::{
 
 use futures_util::future::join_all;
 use ratelimit_core::{
-    Clock, Decision, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
-    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
+    Clock, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
+    store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 use ratelimit_tests::random::Random;
 use tokio::{
@@ -134,7 +134,7 @@ impl Link {
 }
 
 impl Store for Link {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let (policy, keys) = (hit.policy.clone(), hit.keys());
         let (cost, mode, slot) = (hit.cost, hit.mode, hit.slot);
         self.call(move |store| {

@@ -97,7 +97,7 @@ async fn a_key_denied_too_often_is_blocked_and_admitted_again() {
         let hit = async |micros| subject.hit(&boxed, &key("a"), micros, 1).await;
         let told = |decision: &ratelimit_core::Decision| {
             let wait = decision.retry_after().unwrap().as_secs();
-            (decision.is_allowed(), decision.speaker, wait)
+            (decision.is_allowed(), decision.binding, wait)
         };
 
         assert_eq!(told(&hit(0).await), (true, 0, 0));

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Decision, Key, KeySet, Limiter, Policy, SettleError,
-    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
+    Key, KeySet, Limiter, Policy, SettleError,
+    store::{self, Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_tests::{random::Random, redis::TestRedis};
 
@@ -31,7 +31,7 @@ const STEPS: u64 = 40;
 struct Shared(Arc<dyn Store>);
 
 impl Store for Shared {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<store::Charged> {
         self.0.hit(hit)
     }
 

@@ -46,7 +46,7 @@ impl TestStore {
     pub(crate) async fn hit(&self, policy: &Policy, key: &Key, now_us: u64, cost: u64) -> Decision {
         self.clock.set(Timestamp::from_micros(now_us));
         let decision = self.store.hit(Hit::new(policy, key).cost(cost)).await;
-        decision.expect("the store decides")
+        decision.expect("the store decides").decision
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn told(decision: &Decision) -> (usize, Numbers, Vec<Numbers>) {
         reset_after_us: micros(decision.reset_after),
     };
     (
-        decision.speaker,
+        decision.binding,
         overall,
         decision.limits().map(numbers).collect(),
     )

@@ -80,7 +80,7 @@ fn answer(decision: &Decision) -> String {
     let over = if decision.is_over { ", over" } else { "" };
     format!(
         "{:?} by {}{over}: {limits:?}",
-        decision.outcome, decision.speaker
+        decision.outcome, decision.binding
     )
 }
 

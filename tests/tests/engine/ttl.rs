@@ -219,7 +219,7 @@ async fn on_the_servers_own_clock_the_answers_are_the_models() {
 
             let now_us = decision.now.as_micros();
             let expected = model.hit(&hit.limits, now_us, hit.cost);
-            let words = (expected.speaker, expected.overall, expected.limits.clone());
+            let words = (expected.binding, expected.overall, expected.limits.clone());
             assert_eq!(told(&decision), words, "seed {seed}: {hit:?}");
             trace.learn(expected);
         }

@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use http_body_util::Full;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use ratelimit_core::{Decision, Limiter, Policy};
-use ratelimit_tower::{ClientKey, OutgoingError, OutgoingLimitLayer};
+use ratelimit_tower::{ClientKey, DecisionSharing, OutgoingError, OutgoingLimitLayer};
 use tokio::net::TcpListener;
 use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
 use tower_http::{
@@ -37,7 +37,9 @@ fn client() -> ClientKey {
 async fn a_router_of_axum_takes_the_layer_for_all_and_for_one_route() {
     let clock = clock();
     let all = layer(&clock, "5/min").key_by(client());
-    let login = layer(&clock, "2/min").key_by(client()).share_decision();
+    let login = layer(&clock, "2/min")
+        .key_by(client())
+        .share_decision(DecisionSharing::RequestAndResponse);
     let left = async |Extension(decision): Extension<Decision>| decision.remaining.to_string();
     let router = Router::new()
         .route("/login", get(left).layer(login))

@@ -10,7 +10,7 @@ use axum::{
     http::{Request, StatusCode},
     routing::get,
 };
-use ratelimit_axum::{HeaderStyle, RateLimitLayer};
+use ratelimit_axum::{DecisionSharing, HeaderStyle, RateLimitLayer};
 use tower::{Service as _, layer::util::Identity};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 
@@ -41,7 +41,7 @@ pub fn axum_requests() -> Vec<Work> {
         ),
         request(
             "axum.ours_three_headers_only",
-            hello().layer(our_layer(PLENTY).without_decision()),
+            hello().layer(our_layer(PLENTY).share_decision(DecisionSharing::Off)),
             StatusCode::OK,
         ),
         request(

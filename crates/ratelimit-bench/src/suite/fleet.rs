@@ -43,7 +43,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
             "% of the limit",
             used(plan, &passed),
         );
-        report.rows.push(used.goal(Goal::AtLeast(99.0)));
+        report.rows.push(used.goal(Goal::AtLeast(95.0)));
         let beyond = Spread::exactly(beyond(&policy, &passed));
         let beyond = Row::new(format!("{what}, passed beyond the limit"), "hits", beyond);
         report.rows.push(beyond.goal(Goal::AtMost(0.0)));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Decision, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
-    store::{Hit, PrefetchGrant, PrefetchRequest, Store, StoreFuture},
+    Clock, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Charged, Hit, Store, StoreFuture},
 };
 
 use super::{Work, poll_now};
@@ -14,12 +14,8 @@ use super::{Work, poll_now};
 pub(super) struct PendingStore(pub(super) MemoryStore, pub(super) Clock);
 
 impl Store for PendingStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::pending(self.0.hit(hit))
-    }
-
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        StoreFuture::pending(self.0.prefetch(hit, request))
     }
 
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
@@ -37,7 +33,7 @@ impl Store for PendingStore {
 ///
 /// When the key does not become hot.
 pub fn checks() -> Vec<Work> {
-    // While the clock stands still no unit lapses, and a nearly full bucket gives millions of them.
+    // While the clock stands still no unit expires, and a block has 50 million of them.
     vec![check("prefetch.token_bucket.allowed", "100000000/s")]
 }
 
@@ -57,7 +53,7 @@ fn check(name: &str, limits: &str) -> Work {
             let verdict = limiter.check(&policy, &key).await;
             let left = verdict.decision().expect("a decision");
             assert!(left.is_allowed());
-            // The clock stands still for the last calls, so that the last slice is whole.
+            // The clock stands still for the last calls, so that the last block is whole.
             if round < 19_000 {
                 clock.advance(Duration::from_micros(20));
             }
@@ -71,6 +67,8 @@ fn check(name: &str, limits: &str) -> Work {
         .is_some_and(|decision| decision.is_prefetched);
     assert!(is_hot, "{name} is decided from memory");
     Work::new(name, move || {
+        // A key is hot as long as its task.
+        let _ = &runtime;
         let _ = poll_now(limiter.check(&policy, &key));
     })
 }

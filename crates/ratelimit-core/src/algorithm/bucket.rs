@@ -5,7 +5,6 @@ mod state;
 
 use std::time::Duration;
 
-use crate::algorithm::bucket::state::debt_of_state;
 use crate::algorithm::{
     State,
     kind::Algorithm,
@@ -13,7 +12,7 @@ use crate::algorithm::{
     step::{Demand, Refund, Step, WireState},
 };
 use crate::{
-    decision::{FastCharge, Level},
+    decision::{LimitDecision, Outcome, RefundMark},
     time::{MAX_EXACT, Timestamp},
 };
 
@@ -43,6 +42,13 @@ pub(crate) struct RefundedBucketState {
     /// The tokens refunded since the budget was made, plus [`UNIT_CHANGE`] for each change of the unit. A receipt
     /// carries the count at its charge; the difference is what was refunded since.
     refunded: u64,
+}
+
+impl RefundedBucketState {
+    /// The kind of bucket that wrote it.
+    pub(super) const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
 }
 
 /// The debt at the tick `at`, at most `max_debt`; `at` is later than now only while the clock is behind the state.
@@ -138,17 +144,15 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Fast path: charges as [`Step::step`] does, for a token bucket of the same period, a state not ahead of the
-    /// clock, and at least one token left afterwards. Returns `None` and changes nothing otherwise. Its result is
-    /// four words, because a whole decision stalls on store forwarding when it is copied right after it was written.
-    /// A check takes 714 instructions with it; that of a leaky bucket, which has none, takes 1,260 (`cargo xtask gate`).
+    /// Fast path: charges as [`step_limit`](crate::algorithm::step_limit) does, for a token bucket of the same period, a
+    /// state not ahead of the clock, and at least one token left afterwards. Returns `None` and changes nothing otherwise.
     #[inline(always)]
     pub(crate) fn try_charge_fast(
         &self,
         state: &mut State,
         now: Timestamp,
         cost: u64,
-    ) -> Option<FastCharge> {
+    ) -> Option<(LimitDecision, RefundMark)> {
         let (State::TokenBucket(stored), Algorithm::TokenBucket) = (state, self.algorithm) else {
             return None;
         };
@@ -160,26 +164,23 @@ impl Bucket {
         }
         let forgiven = elapsed.saturating_mul(self.refill);
         let debt = stored.owed.min(full).saturating_sub(forgiven) + cost * self.period.ticks;
-        let room = full.checked_sub(debt)?;
-        let reset_tick = tick + debt.div_ceil(self.refill);
-        let reset_at = reset_tick.checked_mul(self.period.grain.micros())?;
         // An exhausted key takes the general path, which moves the entry to the exhausted part of the memory store.
-        if room < self.period.ticks {
+        let left = full.checked_sub(debt)?;
+        if left < self.period.ticks {
             return None;
         }
-        stored.owed = debt;
-        stored.at = tick;
-        Some(FastCharge {
-            limit: self.capacity,
-            remaining: room / self.period.ticks,
-            reset_micros: reset_at.saturating_sub(now.as_micros()),
-            debt,
-        })
+        (stored.owed, stored.at) = (debt, tick);
+        let delay = Duration::ZERO;
+        let decision = LimitDecision {
+            remaining: left / self.period.ticks,
+            reset_after: self.time_to_forgive(tick, debt, now),
+            ..LimitDecision::new(Outcome::Allowed { delay }, self.capacity)
+        };
+        Some((decision, RefundMark::new(debt)))
     }
 }
 
 impl Step for Bucket {
-    type State = State;
     type Snapshot = BucketSnapshot;
 
     #[inline]
@@ -195,7 +196,7 @@ impl Step for Bucket {
     #[inline]
     fn advance(&self, stored: Option<&State>, now: Timestamp, _demand: Demand) -> BucketSnapshot {
         let now = self.period.tick(now);
-        let Some((stored, refunded)) = stored.and_then(debt_of_state) else {
+        let Some((stored, refunded)) = stored.and_then(|state| self.debt_of(state)) else {
             return BucketSnapshot {
                 at: now,
                 debt: 0,
@@ -223,25 +224,9 @@ impl Step for Bucket {
         }
     }
 
-    /// Reads `at`, the debt and the count of refunded tokens. No bucket has a debt above `max_debt`.
-    fn decode_wire(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
-        (debt <= self.max_debt()).then_some(BucketSnapshot {
-            at,
-            debt,
-            refunded,
-            repaired: false,
-        })
-    }
-
-    fn encode_wire(&self, snapshot: BucketSnapshot) -> WireState {
-        [snapshot.at, snapshot.debt, snapshot.refunded, 0]
-    }
-
-    fn with_charge(&self, snapshot: BucketSnapshot, units: u64) -> BucketSnapshot {
-        BucketSnapshot {
-            debt: self.debt_after(snapshot, units),
-            ..snapshot
-        }
+    #[inline]
+    fn is_repaired(snapshot: BucketSnapshot) -> bool {
+        snapshot.repaired
     }
 
     #[inline]
@@ -255,16 +240,6 @@ impl Step for Bucket {
         self.time_to_forgive(snapshot.at, missing, now)
     }
 
-    #[inline]
-    fn remaining(&self, snapshot: BucketSnapshot, charged: u64) -> u64 {
-        (self.max_debt() - self.debt_after(snapshot, charged)) / self.period.ticks
-    }
-
-    #[inline]
-    fn reset_after(&self, snapshot: BucketSnapshot, charged: u64, now: Timestamp) -> Duration {
-        self.time_to_forgive(snapshot.at, self.debt_after(snapshot, charged), now)
-    }
-
     /// The delay is the time until the debt before the hit is forgiven: the queue that stands before it.
     #[inline]
     fn delay(&self, snapshot: BucketSnapshot, now: Timestamp) -> Duration {
@@ -276,14 +251,38 @@ impl Step for Bucket {
     }
 
     #[inline]
-    fn clock_was_repaired(snapshot: BucketSnapshot) -> bool {
-        snapshot.repaired
+    fn charge(&self, snapshot: BucketSnapshot, units: u64) -> BucketSnapshot {
+        BucketSnapshot {
+            debt: self.debt_after(snapshot, units),
+            ..snapshot
+        }
+    }
+
+    /// The credit counts as a refund: a receipt of a later charge must not give the same older debt back again.
+    fn credit(&self, snapshot: BucketSnapshot, units: u64) -> Option<BucketSnapshot> {
+        let unit = self.period.ticks;
+        let credit = units.saturating_mul(unit).min(snapshot.debt);
+        (credit > 0).then(|| BucketSnapshot {
+            debt: snapshot.debt - credit,
+            refunded: (snapshot.refunded + credit.div_ceil(unit)) % REFUND_COUNT_END,
+            ..snapshot
+        })
     }
 
     #[inline]
-    fn write(&self, slot: &mut Option<State>, snapshot: BucketSnapshot, charged: u64) {
+    fn remaining(&self, snapshot: BucketSnapshot) -> u64 {
+        (self.max_debt() - snapshot.debt) / self.period.ticks
+    }
+
+    #[inline]
+    fn reset_after(&self, snapshot: BucketSnapshot, now: Timestamp) -> Duration {
+        self.time_to_forgive(snapshot.at, snapshot.debt, now)
+    }
+
+    #[inline]
+    fn write(&self, slot: &mut Option<State>, snapshot: BucketSnapshot) {
         let debt = BucketState {
-            owed: self.debt_after(snapshot, charged),
+            owed: snapshot.debt,
             at: snapshot.at,
             period: PackedPeriod::new(self.period),
         };
@@ -298,31 +297,19 @@ impl Step for Bucket {
         }
     }
 
-    #[inline]
-    fn keeps_expiry(snapshot: BucketSnapshot) -> bool {
-        snapshot.refunded > 0
-    }
-
     /// A state ahead of the clock gives no mark: the age of its charge would be unknown.
     #[inline]
-    fn is_refundable(&self, snapshot: BucketSnapshot, now: Timestamp) -> bool {
-        snapshot.at == self.period.tick(now)
-    }
-
-    /// The credit counts as a refund: a receipt of a later charge must not give the same older debt back again.
-    fn with_credit(&self, snapshot: BucketSnapshot, units: u64) -> Option<BucketSnapshot> {
-        let unit = self.period.ticks;
-        let credit = units.saturating_mul(unit).min(snapshot.debt);
-        (credit > 0).then(|| BucketSnapshot {
-            debt: snapshot.debt - credit,
-            refunded: (snapshot.refunded + credit.div_ceil(unit)) % REFUND_COUNT_END,
-            ..snapshot
-        })
+    fn mark(&self, snapshot: BucketSnapshot, now: Timestamp) -> RefundMark {
+        let is_now = snapshot.at == self.period.tick(now);
+        RefundMark {
+            debt: if is_now { snapshot.debt } else { 0 },
+            refunded: snapshot.refunded,
+        }
     }
 
     /// Lowers the debt by what is left of the charge, and errs towards strict (`docs/decisions/0008-settling.md`).
     fn refund(&self, state: &mut State, refund: Refund) -> bool {
-        let Some((mut stored, refunded)) = debt_of_state(state) else {
+        let Some((mut stored, refunded)) = self.debt_of(state) else {
             return false;
         };
         let is_ours = stored.period.period() == self.period;
@@ -360,21 +347,13 @@ impl Step for Bucket {
         true
     }
 
-    #[inline]
-    fn level(&self, snapshot: BucketSnapshot, charged: u64) -> Level {
-        Level {
-            spent: self.debt_after(snapshot, charged),
-            // Only a charge needs it: a denied hit has no receipt.
-            earlier: if charged > 0 { snapshot.refunded } else { 0 },
-        }
-    }
-
-    #[inline]
-    fn state_of<'a>(&self, state: &'a State) -> Option<&'a State> {
-        self.owns(state).then_some(state)
-    }
-
-    fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut State> {
-        self.owns(state).then_some(state)
+    /// Reads `at`, the debt and the count of refunded tokens. No bucket has a debt above `max_debt`.
+    fn decode(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
+        (debt <= self.max_debt()).then_some(BucketSnapshot {
+            at,
+            debt,
+            refunded,
+            repaired: false,
+        })
     }
 }

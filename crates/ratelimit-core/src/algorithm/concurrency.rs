@@ -8,11 +8,10 @@ pub(crate) use self::state::ConcurrencyState;
 use crate::algorithm::{
     State,
     concurrency::state::Lease,
-    own_state,
     period::{Grain, InvalidLimit, Period},
     step::{Demand, Step, WireState},
 };
-use crate::{decision::Level, time::Timestamp};
+use crate::time::Timestamp;
 
 /// The largest limit. Each slot of a key is stored.
 const MAX_SLOTS: u64 = 10_000;
@@ -101,25 +100,6 @@ impl Concurrency {
     pub const fn lease(&self) -> Duration {
         self.period.duration()
     }
-
-    /// The slots in use after the charge. A hit whose slot is held already takes no second one.
-    const fn held_after(snapshot: ConcurrencySnapshot, charged: u64) -> u64 {
-        if charged > 0 && !snapshot.is_held {
-            snapshot.live + 1
-        } else {
-            snapshot.live
-        }
-    }
-
-    /// The time until the last lease ends, that of this hit included.
-    fn last_end(&self, snapshot: ConcurrencySnapshot, charged: u64, now: Timestamp) -> Duration {
-        let leased = if charged > 0 {
-            snapshot.at + self.period.ticks
-        } else {
-            0
-        };
-        self.period.until(snapshot.last_end.max(leased), now)
-    }
 }
 
 /// The outcome of a renewal.
@@ -141,6 +121,8 @@ pub(crate) struct ConcurrencySnapshot {
     live: u64,
     /// Whether the slot of this hit is among them.
     is_held: bool,
+    /// Whether the hit was charged: its lease begins at `at`.
+    is_charged: bool,
     /// The end that must pass before the hit fits.
     pivot: u64,
     /// The end of the last lease; `at` without slots.
@@ -151,7 +133,6 @@ pub(crate) struct ConcurrencySnapshot {
 }
 
 impl Step for Concurrency {
-    type State = ConcurrencyState;
     type Snapshot = ConcurrencySnapshot;
 
     fn limit(&self) -> u64 {
@@ -161,13 +142,16 @@ impl Step for Concurrency {
     /// Finds the live slots by binary search. A repair cuts every end to one lease from now.
     fn advance(
         &self,
-        stored: Option<&ConcurrencyState>,
+        stored: Option<&State>,
         now: Timestamp,
         demand: Demand,
     ) -> ConcurrencySnapshot {
         let at = now.as_micros();
         let empty = ConcurrencyState::EMPTY;
-        let stored = stored.unwrap_or(&empty);
+        let stored = match stored {
+            Some(State::Concurrency(slots)) => slots,
+            _ => &empty,
+        };
         let repaired = stored.clock_went_back(at);
         let end = |held: &Lease| {
             if repaired {
@@ -187,6 +171,7 @@ impl Step for Concurrency {
             at,
             live: count,
             is_held: live.iter().any(|held| held.id == demand.slot),
+            is_charged: false,
             pivot: live.get(pivot).map_or(at, end),
             last_end: live.last().map_or(at, end),
             slot: demand.slot,
@@ -194,31 +179,8 @@ impl Step for Concurrency {
         }
     }
 
-    /// Reads `at`, `2 x live + held`, the pivot and the last end.
-    fn decode_wire(
-        &self,
-        [at, live_and_held, pivot, last_end]: WireState,
-    ) -> Option<ConcurrencySnapshot> {
-        let live = live_and_held / 2;
-        (live <= MAX_SLOTS).then_some(ConcurrencySnapshot {
-            at,
-            live,
-            is_held: live_and_held % 2 == 1,
-            pivot,
-            last_end,
-            slot: 0,
-            repaired: false,
-        })
-    }
-
-    /// A policy with slots is never batched, so no hit precedes this one in its reply.
-    fn with_charge(&self, snapshot: ConcurrencySnapshot, _units: u64) -> ConcurrencySnapshot {
-        snapshot
-    }
-
-    /// A hit takes one slot whatever it costs, so only the reserve can exceed the limit.
-    fn can_ever_fit(&self, demand: Demand) -> bool {
-        demand.reserve < self.limit
+    fn is_repaired(snapshot: ConcurrencySnapshot) -> bool {
+        snapshot.repaired
     }
 
     /// A hit whose slot is held already always fits: a repeated request does not lose its slot.
@@ -235,24 +197,30 @@ impl Step for Concurrency {
         self.period.until(snapshot.pivot, now)
     }
 
-    fn remaining(&self, snapshot: ConcurrencySnapshot, charged: u64) -> u64 {
-        self.limit
-            .saturating_sub(Concurrency::held_after(snapshot, charged))
+    /// A hit takes one slot, whatever its cost, and none if it holds one already. The lease begins again.
+    fn charge(&self, snapshot: ConcurrencySnapshot, _units: u64) -> ConcurrencySnapshot {
+        ConcurrencySnapshot {
+            live: snapshot.live + u64::from(!snapshot.is_held),
+            is_held: true,
+            is_charged: true,
+            last_end: snapshot.last_end.max(snapshot.at + self.period.ticks),
+            ..snapshot
+        }
     }
 
-    fn reset_after(&self, snapshot: ConcurrencySnapshot, charged: u64, now: Timestamp) -> Duration {
-        self.last_end(snapshot, charged, now)
+    /// Zero while a lowered limit has more slots than it admits.
+    fn remaining(&self, snapshot: ConcurrencySnapshot) -> u64 {
+        self.limit.saturating_sub(snapshot.live)
     }
 
-    fn clock_was_repaired(snapshot: ConcurrencySnapshot) -> bool {
-        snapshot.repaired
+    /// The time until the last lease ends.
+    fn reset_after(&self, snapshot: ConcurrencySnapshot, now: Timestamp) -> Duration {
+        self.period.until(snapshot.last_end, now)
     }
 
     /// Drops expired slots, then stores the slot of the hit; an end never moves to an earlier time.
-    fn write(&self, slot: &mut Option<State>, snapshot: ConcurrencySnapshot, charged: u64) {
-        let slots = self.state_or_insert(slot, || {
-            State::Concurrency(Box::new(ConcurrencyState::EMPTY))
-        });
+    fn write(&self, slot: &mut Option<State>, snapshot: ConcurrencySnapshot) {
+        let slots = stored_slots(slot);
         if snapshot.repaired {
             let latest = snapshot.at + slots.lease;
             let held = slots.held.iter_mut();
@@ -260,7 +228,7 @@ impl Step for Concurrency {
         }
         slots.held.retain(|held| held.end > snapshot.at);
         slots.shrink_if_oversized();
-        if charged == 0 {
+        if !snapshot.is_charged {
             return;
         }
         let lease = self.period.ticks;
@@ -280,27 +248,40 @@ impl Step for Concurrency {
         });
     }
 
-    /// A slot is released by its id, at any time.
-    fn is_refundable(&self, _snapshot: ConcurrencySnapshot, _now: Timestamp) -> bool {
-        true
+    /// Reads `at`, `2 x live + held`, the pivot and the last end.
+    fn decode(
+        &self,
+        [at, live_and_held, pivot, last_end]: WireState,
+    ) -> Option<ConcurrencySnapshot> {
+        let live = live_and_held / 2;
+        (live <= MAX_SLOTS).then_some(ConcurrencySnapshot {
+            at,
+            live,
+            is_held: live_and_held % 2 == 1,
+            is_charged: false,
+            pivot,
+            last_end,
+            slot: 0,
+            repaired: false,
+        })
     }
+}
 
-    /// A slot is not a unit: it is released by its id, and a cost does not change it.
-    fn counts_units(&self) -> bool {
-        false
+/// The slots in `slot`; an empty state replaces an absent one, or one of another algorithm.
+fn stored_slots(slot: &mut Option<State>) -> &mut ConcurrencyState {
+    if !matches!(slot, Some(State::Concurrency(_))) {
+        *slot = Some(State::Concurrency(Box::new(ConcurrencyState::EMPTY)));
     }
-
-    fn level(&self, _snapshot: ConcurrencySnapshot, _charged: u64) -> Level {
-        Level::new(1)
-    }
-
-    own_state!(Concurrency(ConcurrencyState));
+    let Some(State::Concurrency(slots)) = slot else {
+        unreachable!("slots were stored");
+    };
+    slots
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Effect, Fit};
+    use crate::algorithm::{Effect, Fit, step::step_limit};
 
     fn at(secs: u64) -> Timestamp {
         Timestamp::from_secs(secs)
@@ -323,7 +304,7 @@ mod tests {
                 Fit::Now => Effect::Charge,
                 _ => Effect::Deny,
             };
-            let stepped = two.step(&mut state, at(secs), demand(id), spend);
+            let stepped = step_limit(&two, &mut state, at(secs), demand(id), spend);
             (stepped.charged > 0, stepped.decision)
         };
 
@@ -347,7 +328,7 @@ mod tests {
         };
         let mut state = None;
         let take = |state: &mut Option<State>, secs, id| {
-            many.step(state, at(secs), demand(id), |_| Effect::Charge);
+            step_limit(&many, state, at(secs), demand(id), |_| Effect::Charge);
         };
         for id in 0..9_000 {
             take(&mut state, 0, id);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::algorithm::{
-    State, own_state,
+    State,
     period::{Grain, InvalidLimit, Period, catch_up},
     step::{Demand, Refund, Step, WireState},
 };
-use crate::{decision::Level, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 /// One count for each window of the clock; the count begins at zero when a window begins.
 ///
@@ -121,7 +121,6 @@ pub(crate) struct WindowSnapshot {
 }
 
 impl Step for FixedWindow {
-    type State = WindowState;
     type Snapshot = WindowSnapshot;
 
     #[inline]
@@ -132,14 +131,9 @@ impl Step for FixedWindow {
     /// Keeps the count if the last charge lies in the present window, and cuts it to the present
     /// limit.
     #[inline]
-    fn advance(
-        &self,
-        stored: Option<&WindowState>,
-        now: Timestamp,
-        _demand: Demand,
-    ) -> WindowSnapshot {
+    fn advance(&self, stored: Option<&State>, now: Timestamp, _demand: Demand) -> WindowSnapshot {
         let now = self.period.tick(now);
-        let Some(&stored) = stored else {
+        let Some(&State::FixedWindow(stored)) = stored else {
             return WindowSnapshot {
                 at: now,
                 count: 0,
@@ -164,25 +158,9 @@ impl Step for FixedWindow {
         }
     }
 
-    /// Reads `at` and the count; the other two numbers are 0.
-    fn decode_wire(&self, [at, count, _, _]: WireState) -> Option<WindowSnapshot> {
-        let repaired = false;
-        (count <= self.limit).then_some(WindowSnapshot {
-            at,
-            count,
-            repaired,
-        })
-    }
-
-    fn encode_wire(&self, snapshot: WindowSnapshot) -> WireState {
-        [snapshot.at, snapshot.count, 0, 0]
-    }
-
-    fn with_charge(&self, snapshot: WindowSnapshot, units: u64) -> WindowSnapshot {
-        WindowSnapshot {
-            count: snapshot.count + units,
-            ..snapshot
-        }
+    #[inline]
+    fn is_repaired(snapshot: WindowSnapshot) -> bool {
+        snapshot.repaired
     }
 
     #[inline]
@@ -196,31 +174,39 @@ impl Step for FixedWindow {
         self.window_end(snapshot.at, now)
     }
 
+    #[inline]
+    fn charge(&self, snapshot: WindowSnapshot, units: u64) -> WindowSnapshot {
+        WindowSnapshot {
+            count: snapshot.count + units,
+            ..snapshot
+        }
+    }
+
+    fn credit(&self, snapshot: WindowSnapshot, units: u64) -> Option<WindowSnapshot> {
+        let count = snapshot.count.saturating_sub(units);
+        (count < snapshot.count).then_some(WindowSnapshot { count, ..snapshot })
+    }
+
     /// The count is at most the limit, also after the limit was lowered, so this does not
     /// underflow.
     #[inline]
-    fn remaining(&self, snapshot: WindowSnapshot, charged: u64) -> u64 {
-        self.limit - snapshot.count - charged
+    fn remaining(&self, snapshot: WindowSnapshot) -> u64 {
+        self.limit - snapshot.count
     }
 
-    /// Zero for an unused window: nothing is spent that could reset (law 4).
+    /// Zero for an unused window: nothing is spent that could reset.
     #[inline]
-    fn reset_after(&self, snapshot: WindowSnapshot, charged: u64, now: Timestamp) -> Duration {
-        if snapshot.count + charged == 0 {
+    fn reset_after(&self, snapshot: WindowSnapshot, now: Timestamp) -> Duration {
+        if snapshot.count == 0 {
             return Duration::ZERO;
         }
         self.window_end(snapshot.at, now)
     }
 
     #[inline]
-    fn clock_was_repaired(snapshot: WindowSnapshot) -> bool {
-        snapshot.repaired
-    }
-
-    #[inline]
-    fn write(&self, slot: &mut Option<State>, snapshot: WindowSnapshot, charged: u64) {
+    fn write(&self, slot: &mut Option<State>, snapshot: WindowSnapshot) {
         let count = WindowState {
-            spent: snapshot.count + charged,
+            spent: snapshot.count,
             at: snapshot.at,
             grain: self.period.grain,
         };
@@ -235,18 +221,17 @@ impl Step for FixedWindow {
     /// The window of a charge is known by its time; a charge made while the
     /// clock was behind the state cannot be refunded.
     #[inline]
-    fn is_refundable(&self, snapshot: WindowSnapshot, now: Timestamp) -> bool {
-        snapshot.at == self.period.tick(now)
-    }
-
-    fn with_credit(&self, snapshot: WindowSnapshot, units: u64) -> Option<WindowSnapshot> {
-        let count = snapshot.count.saturating_sub(units);
-        (count < snapshot.count).then_some(WindowSnapshot { count, ..snapshot })
+    fn mark(&self, snapshot: WindowSnapshot, now: Timestamp) -> RefundMark {
+        let is_now = snapshot.at == self.period.tick(now);
+        RefundMark::new(if is_now { snapshot.count } else { 0 })
     }
 
     /// Gives units back to the window that was charged, as long as no later window replaced its
     /// count.
-    fn refund(&self, state: &mut WindowState, refund: Refund) -> bool {
+    fn refund(&self, state: &mut State, refund: Refund) -> bool {
+        let State::FixedWindow(state) = state else {
+            return false;
+        };
         let window = |tick: u64| tick / self.period.ticks;
         let stored_at = self.period.convert(state.at, state.grain);
         let credit = refund.units.min(state.spent);
@@ -257,10 +242,13 @@ impl Step for FixedWindow {
         true
     }
 
-    #[inline]
-    fn level(&self, snapshot: WindowSnapshot, charged: u64) -> Level {
-        Level::new(snapshot.count + charged)
+    /// Reads `at` and the count; the other two numbers are 0.
+    fn decode(&self, [at, count, _, _]: WireState) -> Option<WindowSnapshot> {
+        let repaired = false;
+        (count <= self.limit).then_some(WindowSnapshot {
+            at,
+            count,
+            repaired,
+        })
     }
-
-    own_state!(FixedWindow(WindowState));
 }

@@ -5,20 +5,21 @@
 //! point; it allocates only memory of its own state. The caller passes the present time and the
 //! stored [`State`].
 //!
-//! - [`Step`] is the interface. `advance` brings a stored state to the present, `fit` compares it
-//!   with the demand, `write` stores the charge, `report` derives the numbers that users see.
+//! - [`Step`] is the interface. `advance` brings a stored state to the present, `fits` compares it
+//!   with the demand, `charge` and `write` spend. [`step_limit`] applies one hit, and [`report`]
+//!   derives the numbers that users see.
 //! - [`Period`] is a length of time in ticks of a [`Grain`]. Every product of a limit and its
-//!   period stays below 2^53 (law 6 of `docs/explain/accuracy.md`), because a Lua number is exact only
-//!   up to there.
+//!   period stays below 2^53 (`docs/explain/accuracy.md`), because a Lua number is exact only up to
+//!   there.
 //! - [`Bucket`] is the arithmetic of the token bucket and of the leaky bucket, which differ in
 //!   their delay only.
 //! - `lua/<algorithm>.lua` holds the same step for Redis, with the same names. A change here
 //!   changes Rust, Lua, the page `docs/algorithms/<algorithm>.md` and the model of the tests
 //!   together.
 //!
-//! The memory store calls `Step::step`. The Redis store runs the Lua twin, which decides and
-//! stores; Rust then decodes the numbers of its reply ([`Step::decode_wire`]) and calls the same
-//! `report`. So both stores return equal decisions, field by field (law 5).
+//! The memory store calls `step_limit`. The Redis store runs the Lua twin, which decides and
+//! stores; Rust then decodes the numbers of its reply ([`Step::decode`]) and calls the same
+//! `report`. So both stores return equal decisions, field by field.
 
 mod bucket;
 mod concurrency;
@@ -33,11 +34,13 @@ mod step;
 mod token_bucket;
 
 pub(crate) use self::period::Grain;
+#[cfg(feature = "redis")]
+pub(crate) use self::step::report;
 pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
     period::Period,
-    step::{Demand, Effect, Fit, Refund, Step, StepResult, WireState},
+    step::{Demand, Effect, Fit, Refund, Step, StepResult, WireState, fit, step_limit},
 };
 pub use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, kind::Algorithm,
@@ -100,6 +103,20 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// The algorithm that wrote it. Other algorithms treat it as absent.
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        match self {
+            State::TokenBucket(_) => Algorithm::TokenBucket,
+            State::LeakyBucket(_) => Algorithm::LeakyBucket,
+            State::RefundedBucket(bucket) => bucket.algorithm(),
+            State::FixedWindow(_) => Algorithm::FixedWindow,
+            State::SlidingWindowLog(_) => Algorithm::SlidingWindowLog,
+            State::SlidingWindowCounter(_) => Algorithm::SlidingWindowCounter,
+            State::Concurrency(_) => Algorithm::Concurrency,
+            State::PenaltyBox(_) => Algorithm::PenaltyBox,
+        }
+    }
+
     /// The heap memory of this state in units of 8 bytes: the box, and the buffer of stamps (one
     /// unit each) or slots (two units each).
     ///
@@ -132,31 +149,3 @@ impl State {
 fn is_oversized(capacity: usize, len: usize) -> bool {
     capacity > 4 * len.max(16)
 }
-
-/// Implements `state_of` and `state_of_mut` of [`Step`]: they return the
-/// state if it is of this algorithm, and `None` if another algorithm wrote it.
-macro_rules! own_state {
-    ($variant:ident($state:ty)) => {
-        #[inline]
-        fn state_of<'a>(&self, state: &'a State) -> Option<&'a $state> {
-            match state {
-                State::$variant(own) => {
-                    let own: &$state = own;
-                    Some(own)
-                }
-                _ => None,
-            }
-        }
-
-        fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut $state> {
-            match state {
-                State::$variant(own) => {
-                    let own: &mut $state = own;
-                    Some(own)
-                }
-                _ => None,
-            }
-        }
-    };
-}
-use own_state;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::algorithm::{
-    State, own_state,
+    State,
     period::{Grain, InvalidLimit, Period},
     step::{Demand, Step, WireState},
 };
-use crate::{decision::Level, time::Timestamp};
+use crate::time::Timestamp;
 
 /// The most denials that a box counts to; the stored count has 16 bits.
 const MAX_DENIALS: u64 = 10_000;
@@ -192,7 +192,6 @@ impl PenaltySnapshot {
 }
 
 impl Step for PenaltyBox {
-    type State = PenaltyState;
     type Snapshot = PenaltySnapshot;
 
     /// The number of denials that starts a block. It is the `limit` of a decision in which the box
@@ -204,20 +203,18 @@ impl Step for PenaltyBox {
     /// Repairs times that lie too far ahead, then drops denials and levels that are older than one
     /// period.
     ///
-    /// No key stays blocked for longer than one block from now, whatever the clock did (law 8).
-    fn advance(
-        &self,
-        stored: Option<&PenaltyState>,
-        now: Timestamp,
-        _demand: Demand,
-    ) -> PenaltySnapshot {
+    /// No key stays blocked for longer than one block from now, whatever the clock did.
+    fn advance(&self, stored: Option<&State>, now: Timestamp, _demand: Demand) -> PenaltySnapshot {
         let at = self.period.tick(now);
-        let mut state = stored.copied().unwrap_or(PenaltyState {
-            count: 0,
-            first: at,
-            until: 0,
-            level: 0,
-        });
+        let mut state = match stored {
+            Some(State::PenaltyBox(state)) => *state,
+            _ => PenaltyState {
+                count: 0,
+                first: at,
+                until: 0,
+                level: 0,
+            },
+        };
         // An end is at most one block ahead of the write. A later one shows that the clock stepped
         // back, or that the block was shortened.
         let latest = at + self.block_millis(state.level);
@@ -241,34 +238,8 @@ impl Step for PenaltyBox {
         }
     }
 
-    /// Reads `at`, `64 x count + level`, `first` and `until`.
-    fn decode_wire(
-        &self,
-        [at, count_and_level, first, until]: WireState,
-    ) -> Option<PenaltySnapshot> {
-        let count = u16::try_from(count_and_level / 64).ok()?;
-        let level = u8::try_from(count_and_level % 64).ok()?;
-        let is_possible = u64::from(count) <= MAX_DENIALS && level <= MAX_LEVEL;
-        is_possible.then_some(PenaltySnapshot {
-            at,
-            stored: PenaltyState {
-                first,
-                until,
-                count,
-                level,
-            },
-            repaired: false,
-        })
-    }
-
-    /// A policy with a penalty box is never batched, so no hit precedes this one in its reply.
-    fn with_charge(&self, snapshot: PenaltySnapshot, _units: u64) -> PenaltySnapshot {
-        snapshot
-    }
-
-    /// A cost does not matter to a box, so no hit is impossible.
-    fn can_ever_fit(&self, _demand: Demand) -> bool {
-        true
+    fn is_repaired(snapshot: PenaltySnapshot) -> bool {
+        snapshot.repaired
     }
 
     /// A box denies every hit during a block, and none otherwise.
@@ -280,8 +251,13 @@ impl Step for PenaltyBox {
         self.period.until(snapshot.stored.until, now)
     }
 
+    /// A hit that passes changes nothing.
+    fn charge(&self, snapshot: PenaltySnapshot, _units: u64) -> PenaltySnapshot {
+        snapshot
+    }
+
     /// The denials until the next block; 0 during a block.
-    fn remaining(&self, snapshot: PenaltySnapshot, _charged: u64) -> u64 {
+    fn remaining(&self, snapshot: PenaltySnapshot) -> u64 {
         if snapshot.is_blocking() {
             0
         } else {
@@ -289,7 +265,7 @@ impl Step for PenaltyBox {
         }
     }
 
-    fn reset_after(&self, snapshot: PenaltySnapshot, _charged: u64, now: Timestamp) -> Duration {
+    fn reset_after(&self, snapshot: PenaltySnapshot, now: Timestamp) -> Duration {
         let PenaltyState {
             count,
             first,
@@ -307,7 +283,7 @@ impl Step for PenaltyBox {
 
     /// The state is needed for one period after the first denial, and for one period after the
     /// block, in which the level still counts.
-    fn ttl(&self, snapshot: PenaltySnapshot, _charged: u64, now: Timestamp) -> Option<Duration> {
+    fn ttl(&self, snapshot: PenaltySnapshot, now: Timestamp) -> Duration {
         let PenaltyState {
             count,
             first,
@@ -317,29 +293,25 @@ impl Step for PenaltyBox {
         let period = self.period.ticks;
         let counted = if count > 0 { first + period } else { 0 };
         let boxed = if level > 0 { until + period } else { 0 };
-        Some(self.period.until(counted.max(boxed), now))
+        self.period.until(counted.max(boxed), now)
     }
 
-    fn clock_was_repaired(snapshot: PenaltySnapshot) -> bool {
-        snapshot.repaired
-    }
-
-    fn write(&self, slot: &mut Option<State>, snapshot: PenaltySnapshot, _charged: u64) {
+    fn write(&self, slot: &mut Option<State>, snapshot: PenaltySnapshot) {
         *slot = Some(State::PenaltyBox(snapshot.stored));
     }
 
-    /// Denials during a block do not count: they would prolong it for a client that only retries.
-    fn records_denials(&self, snapshot: PenaltySnapshot) -> bool {
-        !snapshot.is_blocking()
-    }
-
     /// Counts a denial. The one that completes the count starts the block and resets the count.
+    ///
+    /// Denials during a block do not count: they would prolong it for a client that only retries.
     fn record_denial(
         &self,
         slot: &mut Option<State>,
         snapshot: PenaltySnapshot,
         _demand: Demand,
-    ) -> PenaltySnapshot {
+    ) -> Option<PenaltySnapshot> {
+        if snapshot.is_blocking() {
+            return None;
+        }
         let mut state = snapshot.stored;
         // The period begins with the first denial that counts, not at a time of the clock.
         if state.count == 0 {
@@ -351,39 +323,28 @@ impl Step for PenaltyBox {
             state.until = snapshot.at + self.block_millis(state.level);
             state.count = 0;
         }
-        *slot = Some(State::PenaltyBox(state));
-        PenaltySnapshot {
+        let counted = PenaltySnapshot {
             stored: state,
             ..snapshot
-        }
+        };
+        self.write(slot, counted);
+        Some(counted)
     }
 
-    /// A hit that passed has not changed the box, so there is nothing to refund.
-    fn is_refundable(&self, _snapshot: PenaltySnapshot, _now: Timestamp) -> bool {
-        false
+    /// Reads `at`, `64 x count + level`, `first` and `until`.
+    fn decode(&self, [at, count_and_level, first, until]: WireState) -> Option<PenaltySnapshot> {
+        let count = u16::try_from(count_and_level / 64).ok()?;
+        let level = u8::try_from(count_and_level % 64).ok()?;
+        let is_possible = u64::from(count) <= MAX_DENIALS && level <= MAX_LEVEL;
+        is_possible.then_some(PenaltySnapshot {
+            at,
+            stored: PenaltyState {
+                first,
+                until,
+                count,
+                level,
+            },
+            repaired: false,
+        })
     }
-
-    /// A denial is not a unit, so neither refunds nor later charges apply.
-    fn counts_units(&self) -> bool {
-        false
-    }
-
-    fn reports_only_denials(&self) -> bool {
-        true
-    }
-
-    fn level(&self, snapshot: PenaltySnapshot, _charged: u64) -> Level {
-        let PenaltyState {
-            until,
-            count,
-            level,
-            ..
-        } = snapshot.stored;
-        Level {
-            spent: until,
-            earlier: 64 * u64::from(count) + u64::from(level),
-        }
-    }
-
-    own_state!(PenaltyBox(PenaltyState));
 }

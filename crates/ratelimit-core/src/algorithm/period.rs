@@ -113,17 +113,13 @@ impl Period {
     }
 
     /// The moment at which `tick` begins.
+    #[cfg(feature = "tokio")]
     pub(crate) const fn start_of(self, tick: u64) -> Timestamp {
         Timestamp::from_micros(tick.saturating_mul(self.grain.micros()))
     }
 
-    /// The start of the window of the clock that the tick `at` lies in.
-    #[cfg(feature = "tokio")]
-    pub(crate) const fn window_start(self, at: u64) -> Timestamp {
-        self.start_of(at - at % self.ticks)
-    }
-
     /// The end of the window that contains the tick `at`.
+    #[cfg(feature = "tokio")]
     pub(crate) const fn window_end(self, at: u64) -> Timestamp {
         self.start_of(at - at % self.ticks + self.ticks)
     }

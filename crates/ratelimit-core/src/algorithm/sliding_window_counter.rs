@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use crate::algorithm::{
-    State, own_state,
+    State,
     period::{InvalidLimit, Period, catch_up},
     step::{Demand, Refund, Step, WireState},
 };
-use crate::{decision::Level, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 /// An estimate over a sliding window: the present window's count, plus the previous one weighted by
 /// overlap.
@@ -171,7 +171,6 @@ pub(crate) struct CounterSnapshot {
 }
 
 impl Step for SlidingWindowCounter {
-    type State = CounterState;
     type Snapshot = CounterSnapshot;
 
     #[inline]
@@ -184,15 +183,10 @@ impl Step for SlidingWindowCounter {
     /// The conversion comes first: with a changed period the estimate becomes the count of the
     /// window of the last charge, and then moves like any other count.
     #[inline]
-    fn advance(
-        &self,
-        stored: Option<&CounterState>,
-        now: Timestamp,
-        _demand: Demand,
-    ) -> CounterSnapshot {
+    fn advance(&self, stored: Option<&State>, now: Timestamp, _demand: Demand) -> CounterSnapshot {
         let period = self.period.ticks;
         let now = self.period.tick(now);
-        let Some(stored) = stored else {
+        let Some(State::SlidingWindowCounter(stored)) = stored else {
             return CounterSnapshot {
                 at: now,
                 prev: 0,
@@ -223,26 +217,9 @@ impl Step for SlidingWindowCounter {
         }
     }
 
-    /// Reads `at`, `prev` and `cur`; a count above the limit is not a state of this limit.
-    fn decode_wire(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
-        let possible = prev <= self.limit && cur <= self.limit;
-        possible.then_some(CounterSnapshot {
-            at,
-            prev,
-            cur,
-            repaired: false,
-        })
-    }
-
-    fn encode_wire(&self, snapshot: CounterSnapshot) -> WireState {
-        [snapshot.at, snapshot.prev, snapshot.cur, 0]
-    }
-
-    fn with_charge(&self, snapshot: CounterSnapshot, units: u64) -> CounterSnapshot {
-        CounterSnapshot {
-            cur: snapshot.cur + units,
-            ..snapshot
-        }
+    #[inline]
+    fn is_repaired(snapshot: CounterSnapshot) -> bool {
+        snapshot.repaired
     }
 
     /// Compares the weight of the previous window with the room that the present one leaves.
@@ -273,17 +250,36 @@ impl Step for SlidingWindowCounter {
         self.period.until(tick, now)
     }
 
+    #[inline]
+    fn charge(&self, snapshot: CounterSnapshot, units: u64) -> CounterSnapshot {
+        CounterSnapshot {
+            cur: snapshot.cur + units,
+            ..snapshot
+        }
+    }
+
+    /// The present window gives first, then the previous one.
+    fn credit(&self, snapshot: CounterSnapshot, units: u64) -> Option<CounterSnapshot> {
+        let from_cur = units.min(snapshot.cur);
+        let from_prev = (units - from_cur).min(snapshot.prev);
+        (from_cur + from_prev > 0).then(|| CounterSnapshot {
+            cur: snapshot.cur - from_cur,
+            prev: snapshot.prev - from_prev,
+            ..snapshot
+        })
+    }
+
     /// Zero, not negative, while a lowered limit leaves more weight than it admits.
     #[inline]
-    fn remaining(&self, snapshot: CounterSnapshot, charged: u64) -> u64 {
+    fn remaining(&self, snapshot: CounterSnapshot) -> u64 {
         self.limit
-            .saturating_sub(snapshot.cur + charged + self.carried(snapshot))
+            .saturating_sub(snapshot.cur + self.carried(snapshot))
     }
 
     /// The end of the present window: the previous count has no weight from then on.
     #[inline]
-    fn reset_after(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Duration {
-        if snapshot.prev + snapshot.cur + charged == 0 {
+    fn reset_after(&self, snapshot: CounterSnapshot, now: Timestamp) -> Duration {
+        if snapshot.prev + snapshot.cur == 0 {
             return Duration::ZERO;
         }
         self.window_end(snapshot, 1, now)
@@ -291,21 +287,18 @@ impl Step for SlidingWindowCounter {
 
     /// A count of the present window has a weight until the end of the next one.
     #[inline]
-    fn ttl(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Option<Duration> {
-        let counts_in_the_next = snapshot.cur + charged > 0;
-        counts_in_the_next.then(|| self.window_end(snapshot, 2, now))
+    fn ttl(&self, snapshot: CounterSnapshot, now: Timestamp) -> Duration {
+        if snapshot.cur == 0 {
+            return self.reset_after(snapshot, now);
+        }
+        self.window_end(snapshot, 2, now)
     }
 
     #[inline]
-    fn clock_was_repaired(snapshot: CounterSnapshot) -> bool {
-        snapshot.repaired
-    }
-
-    #[inline]
-    fn write(&self, slot: &mut Option<State>, snapshot: CounterSnapshot, charged: u64) {
+    fn write(&self, slot: &mut Option<State>, snapshot: CounterSnapshot) {
         let counts = CounterState {
             prev: snapshot.prev,
-            cur: snapshot.cur + charged,
+            cur: snapshot.cur,
             at: snapshot.at,
             period: self.period,
         };
@@ -318,24 +311,17 @@ impl Step for SlidingWindowCounter {
 
     /// The window of the charge is known by its time, unless the clock is behind the state.
     #[inline]
-    fn is_refundable(&self, snapshot: CounterSnapshot, now: Timestamp) -> bool {
-        snapshot.at == self.period.tick(now)
-    }
-
-    /// The present window gives first, then the previous one.
-    fn with_credit(&self, snapshot: CounterSnapshot, units: u64) -> Option<CounterSnapshot> {
-        let from_cur = units.min(snapshot.cur);
-        let from_prev = (units - from_cur).min(snapshot.prev);
-        (from_cur + from_prev > 0).then(|| CounterSnapshot {
-            cur: snapshot.cur - from_cur,
-            prev: snapshot.prev - from_prev,
-            ..snapshot
-        })
+    fn mark(&self, snapshot: CounterSnapshot, now: Timestamp) -> RefundMark {
+        let is_now = snapshot.at == self.period.tick(now);
+        RefundMark::new(if is_now { snapshot.cur } else { 0 })
     }
 
     /// Gives units back to the count of the window that was charged, the present or the previous
     /// one.
-    fn refund(&self, counts: &mut CounterState, refund: Refund) -> bool {
+    fn refund(&self, state: &mut State, refund: Refund) -> bool {
+        let State::SlidingWindowCounter(counts) = state else {
+            return false;
+        };
         if counts.period.micros() != self.period.micros() {
             return false;
         }
@@ -353,13 +339,14 @@ impl Step for SlidingWindowCounter {
         credit > 0
     }
 
-    #[inline]
-    fn level(&self, snapshot: CounterSnapshot, charged: u64) -> Level {
-        Level {
-            spent: snapshot.cur + charged,
-            earlier: snapshot.prev,
-        }
+    /// Reads `at`, `prev` and `cur`; a count above the limit is not a state of this limit.
+    fn decode(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
+        let possible = prev <= self.limit && cur <= self.limit;
+        possible.then_some(CounterSnapshot {
+            at,
+            prev,
+            cur,
+            repaired: false,
+        })
     }
-
-    own_state!(SlidingWindowCounter(CounterState));
 }

@@ -6,11 +6,11 @@ use std::{collections::VecDeque, time::Duration};
 
 pub(crate) use self::state::LogState;
 use crate::algorithm::{
-    MAX_LOG, State, own_state,
+    MAX_LOG, State,
     period::{InvalidLimit, Period, catch_up},
     step::{Demand, Refund, Step, WireState},
 };
-use crate::{decision::Level, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 /// A log of one timestamp per unit; no more than the limit passes in any span of one period.
 ///
@@ -99,12 +99,16 @@ impl SlidingWindowLog {
 
     /// The log in `slot`; an empty one replaces an absent state or one of another algorithm.
     fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut LogState {
-        self.state_or_insert(slot, || {
-            State::SlidingWindowLog(Box::new(LogState {
+        if !matches!(slot, Some(State::SlidingWindowLog(_))) {
+            *slot = Some(State::SlidingWindowLog(Box::new(LogState {
                 stamps: VecDeque::new(),
                 grain: self.period.grain,
-            }))
-        })
+            })));
+        }
+        let Some(State::SlidingWindowLog(log)) = slot else {
+            unreachable!("a log was stored");
+        };
+        log
     }
 
     /// The snapshot of the live stamps, those from the index `first` on, for a demand of `wanted`
@@ -127,6 +131,7 @@ impl SlidingWindowLog {
             oldest: stamp(1),
             pivot: stamp(over.max(1)),
             newest: stamp(live.max(1)),
+            added: 0,
             repaired: false,
         }
     }
@@ -145,29 +150,35 @@ pub(crate) struct LogSnapshot {
     pivot: u64,
     /// The newest live stamp; it bounds the life of the state.
     newest: u64,
+    /// The live stamps that were charged since the log was read. Each is `at`.
+    added: u64,
     /// Whether the newest stamp lay more than one period ahead.
     repaired: bool,
 }
 
 impl Step for SlidingWindowLog {
-    type State = LogState;
     type Snapshot = LogSnapshot;
 
     fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Finds the live stamps by binary search; the newest stamp decides about the clock rule (law
-    /// 8).
-    fn advance(&self, stored: Option<&LogState>, now: Timestamp, demand: Demand) -> LogSnapshot {
+    /// Finds the live stamps by binary search; the newest stamp shows whether the clock stepped
+    /// back.
+    fn advance(&self, stored: Option<&State>, now: Timestamp, demand: Demand) -> LogSnapshot {
         let now = self.period.tick(now);
-        let Some((log, newest)) = stored.and_then(|log| Some((log, *log.stamps.back()?))) else {
+        let log = match stored {
+            Some(State::SlidingWindowLog(log)) => log.stamps.back().map(|newest| (log, *newest)),
+            _ => None,
+        };
+        let Some((log, newest)) = log else {
             return LogSnapshot {
                 at: now,
                 live: 0,
                 oldest: now,
                 pivot: now,
                 newest: now,
+                added: 0,
                 repaired: false,
             };
         };
@@ -189,30 +200,8 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn decode_wire(&self, [at, live, oldest, pivot]: WireState) -> Option<LogSnapshot> {
-        // A lowered limit leaves more stamps than it admits, so only the longest log bounds them.
-        (live <= MAX_LOG).then_some(LogSnapshot {
-            at,
-            live,
-            oldest,
-            pivot,
-            newest: at,
-            repaired: false,
-        })
-    }
-
-    /// Charged units get the stamp `at`. The first of them is the oldest if the log was empty.
-    fn with_charge(&self, snapshot: LogSnapshot, units: u64) -> LogSnapshot {
-        LogSnapshot {
-            live: snapshot.live + units,
-            oldest: if snapshot.live == 0 {
-                snapshot.at
-            } else {
-                snapshot.oldest
-            },
-            newest: snapshot.at,
-            ..snapshot
-        }
+    fn is_repaired(snapshot: LogSnapshot) -> bool {
+        snapshot.repaired
     }
 
     fn fits(&self, snapshot: LogSnapshot, demand: Demand) -> bool {
@@ -224,40 +213,54 @@ impl Step for SlidingWindowLog {
         self.period.until(snapshot.pivot + self.period.ticks, now)
     }
 
-    /// Zero while a lowered limit has more stamps than it admits.
-    fn remaining(&self, snapshot: LogSnapshot, charged: u64) -> u64 {
-        self.limit.saturating_sub(snapshot.live + charged)
+    /// Charged units get the stamp `at`. The first of them is the oldest if the log was empty.
+    fn charge(&self, snapshot: LogSnapshot, units: u64) -> LogSnapshot {
+        LogSnapshot {
+            live: snapshot.live + units,
+            oldest: if snapshot.live == 0 {
+                snapshot.at
+            } else {
+                snapshot.oldest
+            },
+            newest: snapshot.at,
+            added: snapshot.added + units,
+            ..snapshot
+        }
     }
 
-    fn reset_after(&self, snapshot: LogSnapshot, charged: u64, now: Timestamp) -> Duration {
-        let oldest = match (snapshot.live, charged) {
-            (0, 0) => return Duration::ZERO,
-            (0, _) => snapshot.at,
-            _ => snapshot.oldest,
-        };
-        self.period.until(oldest + self.period.ticks, now)
+    /// The oldest stamps are removed, which would leave first: no unit is free for longer than the hit that it is
+    /// given back for would have taken it.
+    fn credit(&self, snapshot: LogSnapshot, units: u64) -> Option<LogSnapshot> {
+        let live = snapshot.live.saturating_sub(units);
+        (live < snapshot.live).then_some(LogSnapshot { live, ..snapshot })
+    }
+
+    /// Zero while a lowered limit has more stamps than it admits.
+    fn remaining(&self, snapshot: LogSnapshot) -> u64 {
+        self.limit.saturating_sub(snapshot.live)
+    }
+
+    fn reset_after(&self, snapshot: LogSnapshot, now: Timestamp) -> Duration {
+        if snapshot.live == 0 {
+            return Duration::ZERO;
+        }
+        self.period.until(snapshot.oldest + self.period.ticks, now)
     }
 
     /// The state is needed until its newest stamp leaves, while `reset_after` is the time of the
     /// oldest.
-    fn ttl(&self, snapshot: LogSnapshot, charged: u64, now: Timestamp) -> Option<Duration> {
-        let newest = match (snapshot.live, charged) {
-            (0, 0) => return None,
-            (_, 0) => snapshot.newest,
-            _ => snapshot.at,
-        };
-        Some(self.period.until(newest + self.period.ticks, now))
-    }
-
-    fn clock_was_repaired(snapshot: LogSnapshot) -> bool {
-        snapshot.repaired
+    fn ttl(&self, snapshot: LogSnapshot, now: Timestamp) -> Duration {
+        if snapshot.live == 0 {
+            return Duration::ZERO;
+        }
+        self.period.until(snapshot.newest + self.period.ticks, now)
     }
 
     /// Converts the grain, drops expired stamps, applies the repair, then appends one stamp per
     /// charged unit.
     ///
     /// The conversion comes first: the live stamps are the newest ones in either grain.
-    fn write(&self, slot: &mut Option<State>, snapshot: LogSnapshot, charged: u64) {
+    fn write(&self, slot: &mut Option<State>, snapshot: LogSnapshot) {
         let log = self.log(slot);
         if log.grain != self.period.grain {
             let grain = log.grain;
@@ -267,18 +270,14 @@ impl Step for SlidingWindowLog {
             }
             log.grain = self.period.grain;
         }
-        let live = usize::try_from(snapshot.live).unwrap_or(usize::MAX);
-        log.keep_newest(live);
+        let kept = usize::try_from(snapshot.live - snapshot.added).unwrap_or(usize::MAX);
+        log.keep_newest(kept);
         if snapshot.repaired {
             log.stamps.iter_mut().for_each(|stamp| *stamp = snapshot.at);
         }
-        for _ in 0..charged {
+        for _ in 0..snapshot.added {
             log.stamps.push_back(snapshot.at);
         }
-    }
-
-    fn records_denials(&self, _snapshot: LogSnapshot) -> bool {
-        self.count_denied
     }
 
     /// Appends the denied hit and keeps the newest `limit` stamps.
@@ -287,31 +286,31 @@ impl Step for SlidingWindowLog {
         slot: &mut Option<State>,
         snapshot: LogSnapshot,
         demand: Demand,
-    ) -> LogSnapshot {
-        self.write(slot, snapshot, demand.cost);
+    ) -> Option<LogSnapshot> {
+        if !self.count_denied {
+            return None;
+        }
+        self.write(slot, self.charge(snapshot, demand.cost));
         let log = self.log(slot);
         let max_len = usize::try_from(self.limit).unwrap_or(usize::MAX);
         log.keep_newest(max_len);
-        self.seen(log, 0, snapshot.at, demand.total())
+        Some(self.seen(log, 0, snapshot.at, demand.total()))
     }
 
     /// Stamps carry the tick of their charge, unless the clock is behind the log.
-    fn is_refundable(&self, snapshot: LogSnapshot, now: Timestamp) -> bool {
-        snapshot.at == self.period.tick(now)
-    }
-
-    /// The oldest stamps are removed, which would leave first: a credit never makes room for longer than the hits
-    /// that it gives back took.
-    fn with_credit(&self, snapshot: LogSnapshot, units: u64) -> Option<LogSnapshot> {
-        let live = snapshot.live.saturating_sub(units);
-        (live < snapshot.live).then_some(LogSnapshot { live, ..snapshot })
+    fn mark(&self, snapshot: LogSnapshot, now: Timestamp) -> RefundMark {
+        let is_now = snapshot.at == self.period.tick(now);
+        RefundMark::new(if is_now { snapshot.live } else { 0 })
     }
 
     /// Removes up to `units` stamps with the tick of the charge.
     ///
     /// Stamps of other hits in the same tick are equal, and removing one of them has the same
     /// effect.
-    fn refund(&self, log: &mut LogState, refund: Refund) -> bool {
+    fn refund(&self, state: &mut State, refund: Refund) -> bool {
+        let State::SlidingWindowLog(log) = state else {
+            return false;
+        };
         let charge_tick = self.period.tick(refund.charged_at);
         let grain = log.grain;
         let mut left = refund.units;
@@ -327,32 +326,32 @@ impl Step for SlidingWindowLog {
         is_changed
     }
 
-    fn level(&self, snapshot: LogSnapshot, charged: u64) -> Level {
-        Level {
-            spent: snapshot.live + charged,
-            earlier: match snapshot.live {
-                0 => snapshot.at,
-                _ => snapshot.oldest,
-            },
-        }
+    fn decode(&self, [at, live, oldest, pivot]: WireState) -> Option<LogSnapshot> {
+        // A lowered limit leaves more stamps than it admits, so only the longest log bounds them.
+        (live <= MAX_LOG).then_some(LogSnapshot {
+            at,
+            live,
+            oldest,
+            pivot,
+            newest: at,
+            added: 0,
+            repaired: false,
+        })
     }
-
-    own_state!(SlidingWindowLog(LogState));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithm::Effect, decision::RefundMark};
+    use crate::algorithm::{Effect, step::step_limit};
 
     fn charge(log: &SlidingWindowLog, state: &mut Option<State>, secs: u64, cost: u64) {
         let demand = Demand {
             cost,
             ..Demand::PEEK
         };
-        log.step(state, Timestamp::from_secs(secs), demand, |_| {
-            Effect::Charge
-        });
+        let now = Timestamp::from_secs(secs);
+        step_limit(log, state, now, demand, |_| Effect::Charge);
     }
 
     fn allocated(state: Option<&State>) -> usize {
@@ -384,12 +383,9 @@ mod tests {
         let log = SlidingWindowLog::new(10_000, Duration::from_secs(3_600)).unwrap();
         let mut state = None;
         charge(&log, &mut state, 0, 9_000);
-        let Some(State::SlidingWindowLog(stored)) = &mut state else {
-            panic!("a log is stored");
-        };
 
         let is_given_back = log.refund(
-            stored,
+            state.as_mut().unwrap(),
             Refund {
                 units: 9_000,
                 cost: 9_000,

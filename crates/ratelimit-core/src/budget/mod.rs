@@ -4,7 +4,6 @@
 //! Lua twins: `lua/check.lua` decides and stores in the same order, `lua/reset.lua` resets.
 
 mod local;
-mod prefetch;
 mod settle;
 mod states;
 mod waits;
@@ -14,14 +13,14 @@ use std::time::Duration;
 pub use self::settle::Adjustment;
 pub(crate) use self::{
     local::LimitUnits,
-    settle::{AdjustmentRequest, AdjustmentResult},
+    settle::AdjustmentRequest,
     waits::{cap_waits, remaining_ttl},
 };
 use crate::budget::states::{States, Tail};
-use crate::policy::{EffectiveLimit, HitMode, HitParams, LimitGroup};
+use crate::policy::{HitMode, HitParams, LimitGroup};
 use crate::{
     algorithm::{Demand, Effect, Fit, State},
-    decision::{Decision, FastCharge, LimitDecision},
+    decision::{Charged, ChargedLimit, ChargedLimits},
     time::{Timestamp, micros},
 };
 
@@ -67,14 +66,15 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Fast path of [`check`](Budget::check): one hard token bucket with tokens left after the hit; `None` otherwise.
+    /// Fast path of [`apply`](Budget::apply) for a token bucket that has tokens left after the hit; `None` otherwise, and
+    /// nothing is changed.
     #[inline(always)]
     pub(crate) fn try_charge_fast(
         &mut self,
         group: &LimitGroup,
         params: HitParams,
         now: Timestamp,
-    ) -> Option<FastCharge> {
+    ) -> Option<Charged> {
         let ([effective], States::One(Some(state))) = (&*group.limits, &mut self.states) else {
             return None;
         };
@@ -82,65 +82,9 @@ impl Budget {
             return None;
         }
         let bucket = effective.as_hard_token_bucket()?;
-        let charge = bucket.try_charge_fast(state, now, params.cost)?;
-        self.expires = expiry(self.expires, now, charge.reset_micros);
-        Some(charge)
-    }
-
-    /// Decides a hit on all limits of the group, all or nothing, into `decision`. Returns whether the budget changed.
-    #[inline]
-    pub(crate) fn check(
-        &mut self,
-        group: &LimitGroup,
-        params: HitParams,
-        decision: &mut Decision,
-    ) -> bool {
-        let now = decision.now;
-        match (&*group.limits, &mut self.states) {
-            ([effective], States::One(slot)) if now < self.expires => {
-                let expires = &mut self.expires;
-                check_single(effective, slot, expires, params, decision)
-            }
-            _ => self.check_reshaped(group, params, decision),
-        }
-    }
-
-    /// The general path, out of line to keep that of one limit small. A draft replaces the budget only if it was
-    /// written.
-    #[inline(never)]
-    fn check_reshaped(
-        &mut self,
-        group: &LimitGroup,
-        params: HitParams,
-        decision: &mut Decision,
-    ) -> bool {
-        let now = decision.now;
-        let Some(mut draft) = self.reshaped(group.limits.len(), now) else {
-            return self.check_stored(group, params, decision);
-        };
-        let stored = draft.check_stored(group, params, decision);
-        if stored {
-            *self = draft;
-        }
-        stored
-    }
-
-    /// Compares all limits before any is charged (law 2). One limit is compared and charged in one step.
-    fn check_stored(
-        &mut self,
-        group: &LimitGroup,
-        params: HitParams,
-        decision: &mut Decision,
-    ) -> bool {
-        let now = decision.now;
-        if let ([effective], States::One(slot)) = (&*group.limits, &mut self.states) {
-            return check_single(effective, slot, &mut self.expires, params, decision);
-        }
-        let effect = apply(self.fits_stored(group, now, params), params);
-        let gather = |_: &EffectiveLimit, step| decision.push_limit(step);
-        let stored = self.apply_stored(group, now, params, effect, gather);
-        decision.select_binding_limit();
-        stored
+        let (limit, mark) = bucket.try_charge_fast(state, now, params.cost)?;
+        self.expires = expiry(self.expires, now, micros(limit.reset_after));
+        Some(Charged::of_limit(limit, mark, now))
     }
 
     /// Whether a hit fits into all limits of the group: the worst fit of its limits. Writes nothing. With several
@@ -152,19 +96,23 @@ impl Budget {
         }
     }
 
-    /// Applies the effect that was decided for all groups of a policy. Returns whether the budget changed.
+    /// Applies a hit to every limit of the group, and adds their decisions to `limits`. Returns whether the budget
+    /// changed.
+    ///
+    /// `effect` maps the fit of a limit to its effect. With several limits all have been compared before, and it
+    /// returns the same for each: all are charged, or none.
     pub(crate) fn apply(
         &mut self,
         group: &LimitGroup,
         now: Timestamp,
         params: HitParams,
-        effect: Effect,
-        each: impl FnMut(&EffectiveLimit, LimitDecision),
+        effect: impl Fn(Fit) -> Effect,
+        limits: &mut ChargedLimits,
     ) -> bool {
         let Some(mut draft) = self.reshaped(group.limits.len(), now) else {
-            return self.apply_stored(group, now, params, effect, each);
+            return self.apply_stored(group, now, params, effect, limits);
         };
-        let stored = draft.apply_stored(group, now, params, effect, each);
+        let stored = draft.apply_stored(group, now, params, effect, limits);
         if stored {
             *self = draft;
         }
@@ -199,53 +147,45 @@ impl Budget {
         fits.max().unwrap_or(Fit::Now)
     }
 
-    /// Steps every limit with the same effect, reports each decision to `each`, and sets the expiry to the longest
-    /// need.
+    /// Steps every limit, and sets the expiry to the longest need.
+    #[inline]
     fn apply_stored(
         &mut self,
         group: &LimitGroup,
         now: Timestamp,
         params: HitParams,
-        effect: Effect,
-        mut each: impl FnMut(&EffectiveLimit, LimitDecision),
+        effect: impl Fn(Fit) -> Effect,
+        limits: &mut ChargedLimits,
     ) -> bool {
-        let before = self.expires;
-        let slots = self.states.as_mut_slice();
-        let writes = |(effective, slot): (&EffectiveLimit, &Option<State>)| {
-            effective.limit.stores_denial(slot.as_ref(), now)
-        };
-        let (rewritten, charged) = match effect {
-            Effect::Charge => (true, params.cost),
-            Effect::Deny => (group.limits.iter().zip(&*slots).any(writes), 0),
-            Effect::None => (false, 0),
-        };
-        // A hit that writes nothing leaves the old expiry, which then bounds its waits.
-        let left = if rewritten {
-            Duration::MAX
-        } else {
-            remaining_ttl(self.expires, now)
-        };
-        let mut ttl = Duration::ZERO;
-        let mut keeps_expiry = false;
-        for (effective, slot) in group.limits.iter().zip(slots) {
-            let stepped = effective
-                .limit
-                .step(slot, now, effective.demand(params), |_| effect);
-            ttl = ttl.max(stepped.ttl);
-            keeps_expiry |= stepped.keeps_expiry;
-            each(
-                effective,
-                effective.report(cap_waits(stepped.decision, left), charged),
-            );
+        let (before, first) = (self.expires, limits.len());
+        let (mut stored, mut keeps_expiry, mut ttl) = (false, false, Duration::ZERO);
+        for (effective, slot) in group.limits.iter().zip(self.states.as_mut_slice()) {
+            let demand = effective.demand(params);
+            let step = effective.limit.step(slot, now, demand, &effect);
+            stored |= step.stored;
+            keeps_expiry |= step.keeps_expiry;
+            ttl = ttl.max(step.ttl);
+            limits.push(ChargedLimit {
+                index: effective.index,
+                decision: effective.report(step.decision, step.charged),
+                mark: step.mark,
+            });
         }
-        if rewritten {
-            self.expires = expiry(before, now, micros(ttl));
-            if keeps_expiry {
-                self.expires = self.expires.max(before);
-            }
+        if !stored {
+            // The old expiry stays, and bounds the waits.
+            let left = remaining_ttl(before, now);
+            let own = limits[first..].iter_mut();
+            own.for_each(|limit| cap_waits(&mut limit.decision, left));
+            return false;
+        }
+        self.expires = expiry(before, now, micros(ttl));
+        if keeps_expiry {
+            self.expires = self.expires.max(before);
+        }
+        if !matches!(self.states, States::One(_)) {
             self.keep_rest(group.limits.len(), before, now);
         }
-        rewritten
+        true
     }
 
     /// Keeps the states behind the `own` ones just written (another version or tier of the policy), and the reset.
@@ -344,36 +284,8 @@ impl Budget {
     }
 }
 
-/// Decides a hit on one limit. The state is advanced once; with several limits `fit` and `step` both advance it.
-#[inline]
-fn check_single(
-    effective: &EffectiveLimit,
-    slot: &mut Option<State>,
-    expires_at: &mut Timestamp,
-    params: HitParams,
-    decision: &mut Decision,
-) -> bool {
-    let now = decision.now;
-    let demand = effective.demand(params);
-    let stepped = effective
-        .limit
-        .step(slot, now, demand, |fit| apply(fit, params));
-    let step = if stepped.stored {
-        let before = *expires_at;
-        *expires_at = expiry(before, now, micros(stepped.ttl));
-        if stepped.keeps_expiry {
-            *expires_at = before.max(*expires_at);
-        }
-        stepped.decision
-    } else {
-        cap_waits(stepped.decision, remaining_ttl(*expires_at, now))
-    };
-    decision.set_from(effective.report(step, stepped.charged));
-    stepped.stored
-}
-
 /// The effect of a hit with this fit: a dry run, a cost of 0 and an impossible hit have none.
-pub(crate) const fn apply(fit: Fit, params: HitParams) -> Effect {
+pub(crate) const fn effect_of(fit: Fit, params: HitParams) -> Effect {
     match (params.mode, fit) {
         (HitMode::Charge, Fit::Now) if params.cost > 0 => Effect::Charge,
         (HitMode::Charge, Fit::Later) => Effect::Deny,

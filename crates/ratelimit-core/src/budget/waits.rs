@@ -17,10 +17,9 @@ pub(crate) fn remaining_ttl(expires: Timestamp, now: Timestamp) -> Duration {
 }
 
 /// Cuts waits to the remaining life of the states: a changed limit may compute longer ones, but the hit passes then.
-pub(crate) fn cap_waits(mut decision: LimitDecision, left: Duration) -> LimitDecision {
+pub(crate) fn cap_waits(decision: &mut LimitDecision, left: Duration) {
     decision.reset_after = decision.reset_after.min(left);
     if let Outcome::Denied { retry_after } = &mut decision.outcome {
         *retry_after = (*retry_after).min(left);
     }
-    decision
 }

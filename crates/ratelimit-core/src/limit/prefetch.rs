@@ -1,16 +1,8 @@
 //! Which limits can be prefetched, and why others cannot.
 
 use std::fmt;
-#[cfg(feature = "tokio")]
-use std::time::Duration;
 
 use crate::limit::Limit;
-#[cfg(feature = "tokio")]
-use crate::{
-    algorithm::{Demand, Step as _, WireState},
-    limit::with_step,
-    time::Timestamp,
-};
 
 /// The reason why units of a limit cannot be charged before they are spent.
 ///
@@ -51,12 +43,6 @@ impl fmt::Display for NotPrefetchable {
 }
 
 impl Limit {
-    /// Whether units count until the end of a window of the clock.
-    #[cfg(feature = "tokio")]
-    pub(crate) const fn is_window(&self) -> bool {
-        matches!(self, Limit::FixedWindow(_) | Limit::SlidingWindowCounter(_))
-    }
-
     /// The reason why this limit cannot be prefetched, or `None` if it can.
     pub const fn not_prefetchable(&self) -> Option<NotPrefetchable> {
         match self {
@@ -67,29 +53,5 @@ impl Limit {
             Limit::Concurrency(_) => Some(NotPrefetchable::Slots),
             Limit::PenaltyBox(_) => Some(NotPrefetchable::Penalty),
         }
-    }
-
-    /// The time from `now` until `cost` units fit into a state with `charged` more units; zero if they fit.
-    ///
-    /// The state may be older than `now`; its waits end at fixed moments.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn wait_after(
-        &self,
-        state: WireState,
-        charged: u64,
-        cost: u64,
-        now: Timestamp,
-    ) -> Duration {
-        let demand = Demand {
-            cost,
-            ..Demand::PEEK
-        };
-        with_step!(self, step => {
-            let snapshot = step.decode_wire(state).map(|snapshot| step.with_charge(snapshot, charged));
-            let snapshot = snapshot.filter(|snapshot| {
-                step.can_ever_fit(demand) && !step.fits(*snapshot, demand)
-            });
-            snapshot.map_or(Duration::ZERO, |snapshot| step.retry_after(snapshot, demand, now))
-        })
     }
 }

@@ -217,9 +217,9 @@ impl Attempt<'_> {
     /// any time.
     fn wait_for_slot(&self, wait: Duration, verdict: &Verdict) -> Duration {
         let policy = self.policy.for_key(self.key);
-        let speaker = verdict.decision().map(|decision| decision.speaker);
+        let binding = verdict.decision().map(|decision| decision.binding);
         let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() || !speaker.is_some_and(|speaker| is_slot_limit(policy, speaker)) {
+        if left.is_zero() || !binding.is_some_and(|binding| is_slot_limit(policy, binding)) {
             return wait;
         }
         wait.min(left)

@@ -10,14 +10,12 @@ use std::{
 
 use crate::limiter::{
     Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup, unchecked::InFlight,
+    verdict::Answer,
 };
-#[cfg(feature = "tokio")]
-use crate::{decision::PrefetchedCharge, limiter::prefetch::Prefetch};
 use crate::{
-    decision::{Decision, FastCharge},
+    decision::Charged,
     metrics,
-    store::{Hit, LockedEntry, MemoryStore, OwnedHit, StoreError, StoreFuture},
-    time::Timestamp,
+    store::{Hit, MemoryStore, OwnedHit, StoreError, StoreFuture},
 };
 
 /// A check in flight. Awaiting it gives the [`Verdict`].
@@ -31,38 +29,15 @@ pub struct Check(CheckState);
 
 /// A check before and after the answer of the store.
 enum CheckState {
-    /// Decided by the fast path of the memory store.
-    FastVerdict(Option<FastVerdict>),
-    /// Paid with prefetched units under a single limit.
-    #[cfg(feature = "tokio")]
-    Prefetched(Option<PrefetchedCharge>),
-    /// Decided by the general path, or the deny cache.
-    Decided(Option<Verdict>),
-    /// Decided by the failure mode.
-    Unchecked(Option<Verdict>),
+    /// Decided; `None` once the verdict was taken.
+    Ready(Option<Answer>),
     /// The store has not answered yet.
     Pending(Box<PendingCheck>),
 }
 
-/// Result of the fast path. Small, because [`Check`] is moved into the future before it is polled.
-#[derive(Clone, Copy)]
-struct FastVerdict {
-    charge: FastCharge,
-    now: Timestamp,
-    is_enforced: bool,
-}
-
-impl FastVerdict {
-    #[inline]
-    fn verdict(self) -> Verdict {
-        let decision = Decision::from_fast_charge(self.charge, self.now);
-        Verdict::Checked(decision.with_enforcement(self.is_enforced))
-    }
-}
-
 /// A check whose store has not answered yet, with all that the fallback needs if it fails.
 struct PendingCheck {
-    decision: StoreFuture<Decision>,
+    answer: StoreFuture<Charged>,
     started: Instant,
     /// The versions of the budgets in the deny cache when the hit was sent.
     lookup: Option<Lookup>,
@@ -72,132 +47,63 @@ struct PendingCheck {
 }
 
 impl Check {
-    /// Starts a check on the store of `limiter`.
-    #[inline(always)]
-    pub(super) fn new(limiter: &Limiter, hit: &Hit<'_>) -> Check {
+    /// Starts a check.
+    #[inline]
+    pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Check {
         match &limiter.shared.memory {
-            Some(memory) => Check::start_in_memory(limiter, memory, hit),
-            None => Check::start(limiter, *hit),
+            Some(memory) => Check::in_memory(limiter, memory, hit),
+            None => Check::start(limiter, hit),
         }
     }
 
-    /// Fast path for a memory store, which decides at once and never fails.
-    ///
-    /// A hit on one token bucket with tokens left is charged under the lock of its entry and returns four words; the
-    /// [`Decision`] is built when the check is polled. Without this path a check on one token bucket costs 778 instead of
-    /// 714 instructions (9 %), and one on another algorithm 46 fewer (`cargo xtask gate`).
-    #[inline(always)]
-    fn start_in_memory(limiter: &Limiter, memory: &MemoryStore, hit: &Hit<'_>) -> Check {
+    /// Fast path of [`start`](Check::start): a memory store decides at once, never fails, and needs no deny cache. Without
+    /// the call through the trait and its future the decision is copied four times less.
+    #[inline]
+    fn in_memory(limiter: &Limiter, memory: &MemoryStore, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
-        let now = memory.now();
-        let [group] = hit.policy.groups() else {
-            warn_prefetch(limiter, hit);
-            let decision = memory.check_keys(hit, now);
-            return Check::finish_in_memory(limiter, hit, decision, started);
-        };
-        let entry = memory.lock_entry(hit, group, now);
-        let charge = match entry.try_charge_fast(hit.params()) {
-            Ok(charge) => charge,
-            Err(entry) => return Check::start_general(limiter, hit, entry, started),
-        };
-        let is_enforced = Check::count_allowed(hit, started);
-        Check(CheckState::FastVerdict(Some(FastVerdict {
-            charge,
-            now,
-            is_enforced,
-        })))
-    }
-
-    /// Counts a hit that a fast path allowed. Returns whether its policy enforces it.
-    #[inline(always)]
-    fn count_allowed(hit: &Hit<'_>, started: Option<Instant>) -> bool {
-        let is_enforced = hit.policy.enforces(hit.key);
-        hit.policy.metrics().count_allowed(is_enforced);
-        if let Some(started) = started {
-            record_duration(*hit, started);
-        }
-        is_enforced
-    }
-
-    /// Decides a hit that the fast path does not, on the entry that it has locked already.
-    #[inline(never)]
-    fn start_general(
-        limiter: &Limiter,
-        hit: &Hit<'_>,
-        entry: LockedEntry<'_>,
-        started: Option<Instant>,
-    ) -> Check {
-        warn_prefetch(limiter, hit);
-        let decision = entry.decide(hit.params());
-        Check::finish_in_memory(limiter, hit, decision, started)
-    }
-
-    /// Counts a decision of the memory store and makes it the verdict.
-    #[inline(always)]
-    fn finish_in_memory(
-        limiter: &Limiter,
-        hit: &Hit<'_>,
-        mut decision: Decision,
-        started: Option<Instant>,
-    ) -> Check {
+        let mut charged = memory.check(&hit);
         if hit.policy.has_concurrency_limit() {
-            decision = with_slot_wait(decision, hit);
+            charged = charged.map(|decision| with_slot_wait(decision, &hit));
         }
-        decision.is_enforced = hit.policy.enforces(hit.key);
+        charged.decision.is_enforced = hit.policy.enforces(hit.key);
         if !hit.is_read_only() {
-            limiter.record_decision(hit, &decision);
+            limiter.record_decision(&hit, &charged.decision);
         }
         if let Some(started) = started {
-            record_duration(*hit, started);
+            record_duration(hit, started);
         }
-        Check(CheckState::Decided(Some(Verdict::Checked(decision))))
+        #[cfg(feature = "tokio")]
+        if hit.policy.prefetch().is_some() {
+            limiter.warn_prefetch_in_memory(hit.policy);
+        }
+        let Charged { decision, marks } = charged;
+        let verdict = Verdict::Checked(decision);
+        Check(CheckState::Ready(Some(Answer { verdict, marks })))
     }
 
-    /// Starts a check on any other store, unless the deny cache answers it.
+    /// Starts a check on any other store, unless prefetched units or the deny cache answer it.
     #[inline(never)]
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         #[cfg(feature = "tokio")]
-        let unpaid = if hit.policy.prefetch().is_some() {
-            let mut decision = None;
-            match Prefetch::check(limiter, &hit, &mut decision) {
-                Ok(mut charge) => {
-                    charge.is_enforced = Check::count_allowed(&hit, started);
-                    return Check(CheckState::Prefetched(Some(charge)));
-                }
-                Err(unpaid) => match decision {
-                    Some(decision) => {
-                        return Check::finish_in_memory(limiter, &hit, decision, started);
-                    }
-                    None => unpaid,
-                },
-            }
-        } else {
-            None
-        };
+        if let Some(decision) = limiter.shared.hot_keys.try_spend(&hit) {
+            return Check::finish(limiter, hit, Ok(decision.into()), started);
+        }
         let deny_cache = &limiter.shared.deny_cache;
         let lookup = deny_cache.start_lookup(hit);
         if let Some(denied) = lookup.and_then(|lookup| deny_cache.lookup(hit, lookup)) {
             hit.policy.metrics().count_deny_cache_hit();
-            return Check::finish(limiter, hit, Ok(denied), started);
+            return Check::finish(limiter, hit, Ok(denied.into()), started);
         }
         match limiter.send(hit).try_ready() {
-            Ok(decision) => {
-                deny_cache.record(hit, None, &decision);
-                if let Ok(decision) = &decision {
-                    limiter.record_reply(&hit, decision, Instant::now());
-                }
-                Check::finish(limiter, hit, decision, started)
+            Ok(mut answer) => {
+                limiter.take_answer(hit, None, answer.as_mut().ok(), Instant::now());
+                Check::finish(limiter, hit, answer, started)
             }
-            Err(decision) => {
+            Err(answer) => {
                 deny_cache.enable();
-                #[cfg(feature = "tokio")]
-                let decision = match unpaid {
-                    Some(unpaid) => unpaid.complete(decision),
-                    None => decision,
-                };
                 Check(CheckState::Pending(Box::new(PendingCheck {
-                    decision,
+                    answer,
                     started: Instant::now(),
                     lookup,
                     in_flight: limiter.count_in_flight(hit),
@@ -212,17 +118,14 @@ impl Check {
     fn finish(
         limiter: &Limiter,
         hit: Hit<'_>,
-        decision: Result<Decision, StoreError>,
+        answer: Result<Charged, StoreError>,
         started: Option<Instant>,
     ) -> Check {
-        let verdict = limiter.verdict(hit, decision);
+        let answer = limiter.verdict(hit, answer);
         if let Some(started) = started {
             record_duration(hit, started);
         }
-        Check(match verdict {
-            Verdict::Checked(_) => CheckState::Decided(Some(verdict)),
-            Verdict::Unchecked { .. } => CheckState::Unchecked(Some(verdict)),
-        })
+        Check(CheckState::Ready(Some(answer)))
     }
 
     /// Takes the verdict if the store has decided already, as a memory store always has.
@@ -232,15 +135,29 @@ impl Check {
     /// The check is complete afterwards. Awaiting it panics.
     #[inline]
     pub fn take_ready(&mut self) -> Option<Verdict> {
+        self.take_answer().map(|answer| answer.verdict)
+    }
+
+    /// Takes the answer if the store has decided already.
+    #[inline]
+    pub(super) fn take_answer(&mut self) -> Option<Answer> {
         match &mut self.0 {
-            CheckState::FastVerdict(verdict) => verdict.take().map(FastVerdict::verdict),
-            CheckState::Decided(verdict) | CheckState::Unchecked(verdict) => verdict.take(),
-            #[cfg(feature = "tokio")]
-            CheckState::Prefetched(charge) => {
-                let paid = charge.take();
-                paid.map(|charge| Verdict::Checked(charge.decision()))
-            }
+            CheckState::Ready(answer) => answer.take(),
             CheckState::Pending(_) => None,
+        }
+    }
+
+    /// The verdict with the marks of the charge, once the store has decided.
+    #[inline]
+    pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        match &mut self.0 {
+            CheckState::Ready(answer) => {
+                if let Some(Verdict::Unchecked { .. }) = answer.as_ref().map(|own| &own.verdict) {
+                    ready!(poll_cooperate(cx));
+                }
+                Poll::Ready(answer.take().expect("polled after completion"))
+            }
+            CheckState::Pending(pending) => pending.poll(cx),
         }
     }
 }
@@ -250,44 +167,40 @@ impl Future for Check {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
-        match &mut self.0 {
-            CheckState::FastVerdict(verdict) => {
-                let verdict = verdict.take().expect("polled after completion");
-                Poll::Ready(verdict.verdict())
-            }
-            CheckState::Decided(verdict) => {
-                Poll::Ready(verdict.take().expect("polled after completion"))
-            }
-            CheckState::Unchecked(verdict) => {
-                ready!(poll_cooperate(cx));
-                Poll::Ready(verdict.take().expect("polled after completion"))
-            }
-            #[cfg(feature = "tokio")]
-            CheckState::Prefetched(charge) => {
-                let charge = charge.take().expect("polled after completion");
-                Poll::Ready(Verdict::Checked(charge.decision()))
-            }
-            CheckState::Pending(pending) => pending.poll(cx),
-        }
+        self.poll_answer(cx).map(|answer| answer.verdict)
     }
 }
 
 impl PendingCheck {
     /// Takes up the answer: deny cache, local budgets, failure mode, metrics.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
-        let decision = ready!(Pin::new(&mut self.decision).poll(cx));
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        let mut answer = ready!(Pin::new(&mut self.answer).poll(cx));
         let received = Instant::now();
         let (hit, limiter) = (self.hit.as_hit(), &self.limiter);
         record_span(hit, received - self.started);
-        limiter
-            .shared
-            .deny_cache
-            .record(hit, self.lookup, &decision);
-        if let Ok(decision) = &decision {
-            limiter.record_reply(&hit, decision, received);
-        }
+        limiter.take_answer(hit, self.lookup, answer.as_mut().ok(), received);
         self.in_flight = None;
-        Poll::Ready(limiter.verdict(hit, decision))
+        Poll::Ready(limiter.verdict(hit, answer))
+    }
+}
+
+impl Limiter {
+    /// Takes up what the store replied to a hit: for the deny cache, for local decisions, and for hits that are paid from
+    /// memory. An error tells them nothing.
+    fn take_answer(
+        &self,
+        hit: Hit<'_>,
+        lookup: Option<Lookup>,
+        answer: Option<&mut Charged>,
+        received: Instant,
+    ) {
+        let Some(Charged { decision, .. }) = answer else {
+            return;
+        };
+        self.shared.deny_cache.record(hit, lookup, decision);
+        self.record_reply(&hit, decision, received);
+        #[cfg(feature = "tokio")]
+        self.shared.hot_keys.replied(self, &hit, decision);
     }
 }
 
@@ -295,7 +208,7 @@ impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             CheckState::Pending(_) => "Check::Pending",
-            _ => "Check::Decided",
+            CheckState::Ready(_) => "Check::Ready",
         })
     }
 }
@@ -312,19 +225,6 @@ pub(super) fn poll_cooperate(cx: &mut Context<'_>) -> Poll<()> {
     #[cfg(not(feature = "tokio"))]
     let _ = cx;
     Poll::Ready(())
-}
-
-/// Warns once of a policy that prefetches nothing, because the store is in memory.
-///
-/// The fast path does not need it: the first hit on a key takes the general path.
-#[inline]
-fn warn_prefetch(limiter: &Limiter, hit: &Hit<'_>) {
-    #[cfg(feature = "tokio")]
-    if hit.policy.prefetch().is_some() {
-        limiter.warn_prefetch_in_memory(hit.policy);
-    }
-    #[cfg(not(feature = "tokio"))]
-    let _ = (limiter, hit);
 }
 
 /// Records the duration of a check. A peek is not a check.

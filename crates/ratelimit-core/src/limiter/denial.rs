@@ -53,10 +53,10 @@ pub(super) fn is_slot_limit(policy: &Policy, index: usize) -> bool {
 /// Logs a denial in one line with all its fields. The key is a fingerprint unless the limiter shows keys.
 #[inline(never)]
 pub(super) fn log_denial(hit: &Hit<'_>, decision: &Decision, offenders: &Offenders) {
-    let key = hit.key_of_limit(decision.speaker);
+    let key = hit.key_of_limit(decision.binding);
     tracing::debug!(
         policy = hit.policy.name(),
-        limit = hit.policy.limits().get(decision.speaker).map(tracing::field::display),
+        limit = hit.policy.limits().get(decision.binding).map(tracing::field::display),
         key = %offenders.logged_key(key),
         key_kind = %key.kind(),
         cost = hit.cost,

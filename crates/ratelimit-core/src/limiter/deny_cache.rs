@@ -27,7 +27,7 @@ use crate::{
     decision::{Decision, Outcome},
     limit::Limit,
     policy::{Policy, Throttle},
-    store::{Hit, StoreError},
+    store::Hit,
     time::{Clock, Timestamp},
 };
 
@@ -134,30 +134,23 @@ impl DenyCache {
         self.table.get()?.find(hit, sent)
     }
 
-    /// Records an answer of the store. Only a denial that was pending comes with its lookup.
+    /// Records a decision of the store. Only a denial that was pending comes with its lookup.
+    ///
+    /// An error is not recorded: if Redis allowed the hit all the same, there is only less to spend.
     ///
     /// | answer | effect |
     /// |---|---|
     /// | allowed | bumps the versions: the numbers of cached denials are not true any more |
     /// | denied, cacheable | inserts the denial |
     /// | denied, not cacheable | bumps the versions: the denial may have changed the state |
-    /// | impossible, error, read-only hit | none |
-    pub(super) fn record(
-        &self,
-        hit: Hit<'_>,
-        sent: Option<Lookup>,
-        answer: &Result<Decision, StoreError>,
-    ) {
+    /// | impossible, read-only hit | none |
+    pub(super) fn record(&self, hit: Hit<'_>, sent: Option<Lookup>, decision: &Decision) {
         let Some(table) = self.table.get() else {
             return;
         };
         if hit.is_read_only() {
             return;
         }
-        // An error invalidates nothing: if Redis allowed the hit all the same, there is only less to spend.
-        let Ok(decision) = answer else {
-            return;
-        };
         match decision.outcome {
             Outcome::Impossible => {}
             // A denial without a lookup was answered synchronously, or was sent before there was a

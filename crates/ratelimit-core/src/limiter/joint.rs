@@ -26,14 +26,14 @@ use std::{
 use crate::limiter::{
     JointVerdict, Limiter, MemberVerdict, Verdict,
     check::{poll_cooperate, record_span},
-    denial::with_slot_wait,
     deny_cache::Lookup,
     reservation::receipt_of,
     unchecked::InFlight,
+    verdict::Answer,
 };
 use crate::{
     budget::Adjustment,
-    decision::Decision,
+    decision::{Charged, RefundMarks},
     limit::Limit,
     metrics,
     store::{
@@ -80,7 +80,7 @@ struct PendingMember {
 
 /// A joint hit whose store has not answered yet.
 struct PendingJoint {
-    decisions: StoreFuture<Vec<Decision>>,
+    answers: StoreFuture<Vec<Charged>>,
     started: Instant,
     /// The units of its members.
     in_flight: Vec<InFlight>,
@@ -145,7 +145,7 @@ impl Limiter {
     fn deny_unsent(&self, hit: Hit<'_>, lookup: Option<Lookup>) -> Option<Verdict> {
         let denied = lookup.and_then(|lookup| self.shared.deny_cache.lookup(hit, lookup))?;
         hit.policy.metrics().count_deny_cache_hit();
-        Some(self.verdict(hit, Ok(denied)))
+        Some(self.verdict(hit, Ok(denied.into())).verdict)
     }
 
     /// Remembers the decisions of the members that were sent, for local decisions.
@@ -156,17 +156,17 @@ impl Limiter {
         &self,
         sent: &[JointHit<'_>],
         members: &[PendingMember],
-        decisions: &[Decision],
+        answers: &[Charged],
         received: Instant,
     ) {
-        let mut fits = decisions.iter().map(Decision::is_allowed);
+        let mut fits = answers.iter().map(|charged| charged.is_allowed());
         let fits = members.iter().map(|member| {
             let is_sent = member.denied.is_none();
             (member.role, is_sent && fits.next().unwrap_or(false))
         });
         let is_charged = passes(fits);
         for index in JointHit::order(sent) {
-            let (hit, decision) = (sent[index].hit, &decisions[index]);
+            let (hit, decision) = (sent[index].hit, &answers[index].decision);
             if is_charged {
                 self.record_reply(&hit, decision, received);
             } else if decision.is_allowed() || shares_no_budget(sent, hit) {
@@ -177,36 +177,39 @@ impl Limiter {
 
     /// Decides members by their failure modes. Local charges are made one after another; if the joint hit does not pass,
     /// they are refunded.
-    fn unchecked_joint(&self, members: &[JointHit<'_>], error: &StoreError) -> Vec<Verdict> {
+    fn unchecked_joint(&self, members: &[JointHit<'_>], error: &StoreError) -> Vec<Answer> {
         let decide = |hit: Hit<'_>| self.unchecked(hit, hit.policy.enforces(hit.key), error);
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; members.len()];
+        let fits = |answer: &Answer| answer.verdict.fits();
+        let mut answers: Vec<Option<Answer>> = vec![None; members.len()];
         for index in JointHit::order(members) {
-            let verdict = decide(members[index].hit);
-            let is_denied = members[index].role == JointRole::Must && !verdict.fits();
-            verdicts[index] = Some(verdict);
+            let answer = decide(members[index].hit);
+            let is_denied = members[index].role == JointRole::Must && !fits(&answer);
+            answers[index] = Some(answer);
             if is_denied {
                 break;
             }
         }
         let roles = members.iter().map(|member| member.role);
-        let known = verdicts
+        let known = answers
             .iter()
-            .map(|verdict| verdict.as_ref().is_some_and(Verdict::fits));
+            .map(|answer| answer.as_ref().is_some_and(fits));
         if !passes(roles.zip(known)) {
-            for (member, verdict) in members.iter().zip(&mut verdicts) {
-                let charged = verdict.as_ref().filter(|verdict| verdict.fits());
-                if let Some(receipt) = charged.and_then(|charged| receipt_of(member.hit, charged)) {
+            for (member, answer) in members.iter().zip(&answers) {
+                let charged = answer.as_ref().filter(|answer| fits(answer));
+                let receipt = charged
+                    .and_then(|charged| receipt_of(member.hit, &charged.verdict, &charged.marks));
+                if let Some(receipt) = receipt {
                     let units = receipt.cost();
                     drop(self.adjust(&receipt, Adjustment::Refund { units }));
                 }
             }
-            for (member, verdict) in members.iter().zip(&mut verdicts) {
-                if verdict.as_ref().is_none_or(Verdict::fits) {
-                    *verdict = Some(decide(member.hit.dry_run()));
+            for (member, answer) in members.iter().zip(&mut answers) {
+                if answer.as_ref().is_none_or(fits) {
+                    *answer = Some(decide(member.hit.dry_run()));
                 }
             }
         }
-        verdicts.into_iter().flatten().collect()
+        answers.into_iter().flatten().collect()
     }
 }
 
@@ -243,15 +246,15 @@ impl JointCheck {
             return JointCheck(JointState::Decided(Some(verdict)));
         }
         match limiter.send_joint(&sent).try_ready() {
-            Ok(decisions) => {
+            Ok(answers) => {
                 let span = started.map(|started| started.elapsed());
-                let verdict = JointVerdict::new(limiter, &pending, decisions, span);
+                let verdict = JointVerdict::new(limiter, &pending, answers, span);
                 JointCheck(JointState::Decided(Some(verdict)))
             }
-            Err(decisions) => {
+            Err(answers) => {
                 deny_cache.enable();
                 JointCheck(JointState::Pending(Box::new(PendingJoint {
-                    decisions,
+                    answers,
                     started: Instant::now(),
                     in_flight: sent
                         .iter()
@@ -270,45 +273,43 @@ impl JointVerdict {
     fn new(
         limiter: &Limiter,
         members: &[PendingMember],
-        decisions: Result<Vec<Decision>, StoreError>,
+        answers: Result<Vec<Charged>, StoreError>,
         span: Option<Duration>,
     ) -> JointVerdict {
         let received = Instant::now();
         let sent: Vec<JointHit<'_>> = sent(members).collect();
-        let mut answers = match decisions {
-            Ok(decisions) => {
-                limiter.record_joint_reply(&sent, members, &decisions, received);
-                let hits = sent.iter().map(|member| member.hit);
-                let checked = |(decision, hit): (Decision, Hit<'_>)| {
-                    let is_enforced = hit.policy.enforces(hit.key);
-                    let decision = with_slot_wait(decision, &hit);
-                    Verdict::Checked(decision.with_enforcement(is_enforced))
-                };
-                decisions.into_iter().zip(hits).map(checked).collect()
+        let mut answers = match answers {
+            Ok(answers) => {
+                limiter.record_joint_reply(&sent, members, &answers, received);
+                let answers = answers.into_iter().zip(&sent);
+                answers
+                    .map(|(charged, member)| limiter.enforced(member.hit, Ok(charged)))
+                    .collect()
             }
             Err(error) => limiter.unchecked_joint(&sent, &error),
         }
         .into_iter();
-        let verdicts: Vec<(Verdict, &PendingMember)> = members
+        let answers: Vec<(Answer, &PendingMember)> = members
             .iter()
             .filter_map(|member| {
-                let verdict = member.denied.clone().or_else(|| answers.next());
-                verdict.map(|verdict| (verdict, member))
+                let denied = member.denied.clone().map(Answer::of_denial);
+                let answer = denied.or_else(|| answers.next());
+                answer.map(|answer| (answer, member))
             })
             .collect();
-        let roles = verdicts
+        let roles = answers
             .iter()
-            .map(|(verdict, member)| (member.role, verdict.fits()));
+            .map(|(answer, member)| (member.role, answer.verdict.fits()));
         let is_allowed = passes(roles);
-        let members = verdicts.into_iter().map(|(verdict, member)| {
+        let members = answers.into_iter().map(|(answer, member)| {
+            let Answer { verdict, marks } = answer;
             let hit = member.hit.as_hit();
             let is_decisive = is_allowed || !verdict.fits();
             if member.denied.is_none() && is_decisive && !hit.is_read_only() {
                 limiter.record_verdict(&hit, &verdict);
                 if let Verdict::Checked(decision) = &verdict {
-                    let answer = Ok(decision.clone());
                     let deny_cache = &limiter.shared.deny_cache;
-                    deny_cache.record(hit, member.lookup, &answer);
+                    deny_cache.record(hit, member.lookup, decision);
                 }
             }
             if let Some(span) = span {
@@ -320,6 +321,7 @@ impl JointVerdict {
                     && !hit.is_read_only()
                     && verdict.decision().is_some(),
                 verdict,
+                marks,
             }
         });
         JointVerdict {
@@ -339,6 +341,7 @@ impl JointVerdict {
                 .denied
                 .unwrap_or_else(|| Verdict::Checked(unread(member.hit.as_hit(), now))),
             is_charged: false,
+            marks: RefundMarks::new(),
         });
         JointVerdict {
             is_allowed: false,
@@ -377,10 +380,10 @@ impl Future for JointCheck {
             }
             JointState::Pending(pending) => pending,
         };
-        let decisions = ready!(Pin::new(&mut pending.decisions).poll(cx));
+        let answers = ready!(Pin::new(&mut pending.answers).poll(cx));
         let span = Some(pending.started.elapsed());
         pending.in_flight.clear();
-        let verdict = JointVerdict::new(&pending.limiter, &pending.members, decisions, span);
+        let verdict = JointVerdict::new(&pending.limiter, &pending.members, answers, span);
         Poll::Ready(verdict)
     }
 }

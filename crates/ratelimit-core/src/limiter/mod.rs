@@ -6,7 +6,7 @@
 //! - `policy_names.rs`: one warning when two policies of one name have different limits.
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
 //! - `fallback/`: decides while the store does not answer, from what the store replied last.
-//! - `prefetch/`: hot keys that are decided from memory, with units that the store has charged before.
+//! - `prefetch/`: hits on hot keys that are paid by units which the store has charged before.
 //! - `unchecked.rs`: hits that the store does not decide.
 //! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
 //! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
@@ -48,7 +48,7 @@ pub use self::{
     verdict::{JointVerdict, MemberVerdict, UncheckedReason, Verdict},
 };
 #[cfg(feature = "tokio")]
-use crate::limiter::prefetch::Prefetch;
+use crate::limiter::prefetch::HotKeys;
 #[cfg(feature = "acquire")]
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{
@@ -56,9 +56,10 @@ use crate::limiter::{
     deny_cache::DenyCache,
     fallback::Fallback,
     policy_names::PolicyNames,
+    verdict::Answer,
 };
 use crate::{
-    decision::Decision,
+    decision::{Charged, Decision},
     key::Key,
     key_set::KeySet,
     offenders::Offenders,
@@ -112,8 +113,7 @@ pub struct Limiter {
 struct LimiterInner {
     /// Decides hits.
     store: Arc<dyn Store>,
-    /// A clone of `store` if it is a [`MemoryStore`]. A check calls it directly: without the trait, it needs no future
-    /// and can keep the four words of the fast path.
+    /// A clone of `store` if it is a [`MemoryStore`], which never fails and needs neither deny cache nor fallback.
     memory: Option<MemoryStore>,
     /// The mode of policies without one of their own; `None` means the default.
     failure_mode: Option<FailureMode>,
@@ -122,9 +122,9 @@ struct LimiterInner {
     offenders: Offenders,
     /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
-    /// The hot keys of policies with [`Policy::with_prefetch`].
+    /// The keys of which units are charged in advance.
     #[cfg(feature = "tokio")]
-    prefetch: Arc<Prefetch>,
+    hot_keys: Arc<HotKeys>,
     /// One permit for each settlement that is retried in the background.
     #[cfg(feature = "tokio")]
     late_settlements: Arc<tokio::sync::Semaphore>,
@@ -144,7 +144,7 @@ impl Limiter {
         let deny_cache = DenyCache::new(store.manual_clock());
         let fallback = Fallback::new(store.manual_clock());
         #[cfg(feature = "tokio")]
-        let prefetch = Prefetch::new(store.manual_clock());
+        let hot_keys = HotKeys::new(store.manual_clock());
         let shared = LimiterInner {
             // Recognised by type: a wrapper around a memory store is called through the trait.
             memory: (&store as &dyn Any).downcast_ref().cloned(),
@@ -154,7 +154,7 @@ impl Limiter {
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
             #[cfg(feature = "tokio")]
-            prefetch: Arc::new(prefetch),
+            hot_keys: Arc::new(hot_keys),
             #[cfg(feature = "tokio")]
             late_settlements: Arc::new(tokio::sync::Semaphore::new(settle::MAX_LATE_SETTLEMENTS)),
             policy_names: Arc::default(),
@@ -248,7 +248,7 @@ impl Limiter {
     /// A cost above the capacity of a limit is `Impossible`; see [`Outcome`](crate::Outcome).
     pub fn check_cost(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
         let hit = Hit::new(policy.for_key(key), key).cost(cost);
-        Check::new(self, &hit.with_slot_id())
+        Check::new(self, hit.with_slot_id())
     }
 
     /// Spends the cost of `policy` from the budget of each key, or nothing at all.
@@ -313,7 +313,7 @@ impl Limiter {
     /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
     /// [`reserve`](Limiter::reserve) to release it earlier.
     pub fn check_hit(&self, hit: Hit<'_>) -> Check {
-        Check::new(self, &hit.with_slot_id())
+        Check::new(self, hit.with_slot_id())
     }
 
     /// Decides a hit as it is, and returns a [`Reservation`] of the charge if it is allowed.
@@ -326,19 +326,26 @@ impl Limiter {
     }
 
     /// Turns the answer of the store into a verdict, and counts it.
-    fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
+    fn verdict(&self, hit: Hit<'_>, answer: Result<Charged, StoreError>) -> Answer {
+        let answer = self.enforced(hit, answer);
+        if !hit.is_read_only() {
+            self.record_verdict(&hit, &answer.verdict);
+        }
+        answer
+    }
+
+    /// The verdict with the wait that is reported for slots, and whether it applies to the key.
+    #[inline]
+    fn enforced(&self, hit: Hit<'_>, answer: Result<Charged, StoreError>) -> Answer {
         let is_enforced = hit.policy.enforces(hit.key);
-        let verdict = match answer {
-            Ok(decision) => {
+        match answer {
+            Ok(Charged { decision, marks }) => {
                 let decision = with_slot_wait(decision, &hit);
-                Verdict::Checked(decision.with_enforcement(is_enforced))
+                let verdict = Verdict::Checked(decision.with_enforcement(is_enforced));
+                Answer { verdict, marks }
             }
             Err(error) => self.unchecked(hit, is_enforced, &error),
-        };
-        if !hit.is_read_only() {
-            self.record_verdict(&hit, &verdict);
         }
-        verdict
     }
 
     /// Counts a decision, of the store or of the local store.
@@ -363,7 +370,7 @@ impl Limiter {
         // The time of a Redis decision is not that of this process, so offenders read their own clock then.
         let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(decision.now, clock);
         let policy = hit.policy.shared_name();
-        let key = hit.key_of_limit(decision.speaker);
+        let key = hit.key_of_limit(decision.binding);
         offenders.denied(policy, key, decision.is_enforced, decided_at);
     }
 }
@@ -393,7 +400,7 @@ mod tests {
     struct Down;
 
     impl Store for Down {
-        fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
             StoreFuture::ready(Err(StoreError::TimedOut))
         }
 

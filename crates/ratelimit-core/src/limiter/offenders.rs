@@ -71,7 +71,7 @@ impl Limiter {
 #[cfg(test)]
 mod tests {
     use crate::{
-        decision::Decision,
+        decision::Charged,
         key::Key,
         key_set::KeySet,
         limiter::Limiter,
@@ -84,7 +84,7 @@ mod tests {
     struct UnavailableStore;
 
     impl Store for UnavailableStore {
-        fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
             StoreFuture::ready(Err(StoreError::TimedOut))
         }
 

@@ -1,7 +1,5 @@
 //! Reservations: charges that can be settled or refunded, and that hold a slot.
 
-#[cfg(feature = "tokio")]
-use std::num::NonZeroU64;
 use std::{
     fmt,
     future::Future,
@@ -9,14 +7,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use crate::limiter::{Check, Limiter, Verdict};
 #[cfg(feature = "tokio")]
-use crate::time::Timestamp;
+use crate::budget::Adjustment;
+use crate::limiter::{Check, Limiter, Verdict, verdict::Answer};
 use crate::{
-    budget::Adjustment,
-    decision::Decision,
+    decision::{Decision, RefundMark},
     policy::FailureMode,
-    store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError, StoreFuture},
+    store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError},
 };
 
 /// The future of [`Limiter::reserve`]: the [`Verdict`], and the [`Reservation`] if something was charged.
@@ -37,7 +34,7 @@ impl Reserve {
     /// Starts the check.
     pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Reserve {
         Reserve {
-            check: Check::new(limiter, &hit),
+            check: Check::new(limiter, hit),
             hit: OwnedHit::new(hit),
             limiter: limiter.clone(),
         }
@@ -48,9 +45,9 @@ impl Future for Reserve {
     type Output = (Verdict, Option<Reservation>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let verdict = ready!(Pin::new(&mut self.check).poll(cx));
-        let charge = Reservation::from_verdict(&self.limiter, self.hit.as_hit(), &verdict);
-        Poll::Ready((verdict, charge))
+        let answer = ready!(self.check.poll_answer(cx));
+        let charge = Reservation::from_answer(&self.limiter, self.hit.as_hit(), &answer);
+        Poll::Ready((answer.verdict, charge))
     }
 }
 
@@ -59,12 +56,12 @@ impl Drop for Reserve {
     /// otherwise nothing would release that slot before its lease ends.
     fn drop(&mut self) {
         if self.hit.as_hit().policy.has_concurrency_limit()
-            && let Some(verdict) = self.check.take_ready()
+            && let Some(answer) = self.check.take_answer()
         {
-            drop(Reservation::from_verdict(
+            drop(Reservation::from_answer(
                 &self.limiter,
                 self.hit.as_hit(),
-                &verdict,
+                &answer,
             ));
         }
     }
@@ -113,9 +110,6 @@ pub struct Reservation {
     limiter: Limiter,
     /// Whether the slot outlives this value, because the receipt was taken out.
     is_kept: bool,
-    /// The slice of prefetched units that paid it: the time of its charge, in microseconds.
-    #[cfg(feature = "tokio")]
-    slice: Option<NonZeroU64>,
     /// Stops the renewal of the lease.
     #[cfg(feature = "tokio")]
     renewal: Option<tokio::task::AbortHandle>,
@@ -123,16 +117,14 @@ pub struct Reservation {
 
 impl Reservation {
     /// The reservation of an allowed hit; `None` if nothing was charged, or the modes `Open` and `Closed` decided.
-    fn from_verdict(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Reservation> {
-        let receipt = receipt_of(hit, verdict)?;
+    fn from_answer(limiter: &Limiter, hit: Hit<'_>, answer: &Answer) -> Option<Reservation> {
+        let receipt = receipt_of(hit, &answer.verdict, &answer.marks)?;
         Some(Reservation {
             #[cfg(feature = "tokio")]
             renewal: spawn_renewal(limiter, &receipt),
             receipt,
             limiter: limiter.clone(),
             is_kept: false,
-            #[cfg(feature = "tokio")]
-            slice: verdict.decision().and_then(Decision::prefetched_slice),
         })
     }
 
@@ -177,22 +169,9 @@ impl Reservation {
     /// in the background, or when its lease ends.
     pub async fn settle(self, actual: u64) -> Result<Settlement, StoreError> {
         match self.receipt.adjustment_to(actual) {
-            Some(change) => self.adjust(change).await,
+            Some(change) => self.limiter.adjust(&self.receipt, change).await,
             None => Ok(Settlement::Unchanged),
         }
-    }
-
-    /// Changes the charge in the store that made it, or gives prefetched units back to their slice.
-    fn adjust(&self, change: Adjustment) -> StoreFuture<Settlement> {
-        #[cfg(feature = "tokio")]
-        if let (Some(slice), Adjustment::Refund { units }) = (self.slice, change) {
-            let hit = Hit::for_keys(self.receipt.policy(), self.receipt.keys());
-            let prefetch = &self.limiter.shared.prefetch;
-            if prefetch.try_unspend(&hit, Timestamp::from_micros(slice.get()), units) {
-                return StoreFuture::ready(Ok(Settlement::Applied));
-            }
-        }
-        self.limiter.adjust(&self.receipt, change)
     }
 }
 
@@ -225,24 +204,31 @@ fn spawn_renewal(limiter: &Limiter, receipt: &Receipt) -> Option<tokio::task::Ab
 
 /// The receipt of an allowed hit, which names the store that charged it; `None` if nothing was charged.
 #[inline]
-pub(super) fn receipt_of(hit: Hit<'_>, verdict: &Verdict) -> Option<Receipt> {
+pub(super) fn receipt_of(hit: Hit<'_>, verdict: &Verdict, marks: &[RefundMark]) -> Option<Receipt> {
     match verdict {
-        Verdict::Checked(decision) => Receipt::new(hit, decision),
-        Verdict::Unchecked { mode, decision, .. } => local_receipt(hit, *mode, decision.as_ref()?),
+        Verdict::Checked(decision) => Receipt::of_charge(hit, decision, marks),
+        Verdict::Unchecked { mode, decision, .. } => {
+            local_receipt(hit, *mode, decision.as_ref()?, marks)
+        }
     }
 }
 
 /// The receipt of a hit that the local store allowed. Out of line: the store decides nearly all hits.
 #[inline(never)]
-fn local_receipt(hit: Hit<'_>, mode: FailureMode, decision: &Decision) -> Option<Receipt> {
+fn local_receipt(
+    hit: Hit<'_>,
+    mode: FailureMode,
+    decision: &Decision,
+    marks: &[RefundMark],
+) -> Option<Receipt> {
     let receipt = match mode {
         // The local store charged the share of the limits, so the receipt must carry the share too.
         FailureMode::LocalShare { instances } => {
             let share = hit.policy.share_of(instances);
-            Receipt::new(hit.with_policy(&share), decision)?
+            Receipt::of_charge(hit.with_policy(&share), decision, marks)?
                 .charged_in(ChargedBy::LocalShare { instances })
         }
-        _ => Receipt::new(hit, decision)?.charged_in(ChargedBy::Local),
+        _ => Receipt::of_charge(hit, decision, marks)?.charged_in(ChargedBy::Local),
     };
     Some(receipt)
 }

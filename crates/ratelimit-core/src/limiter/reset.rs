@@ -63,7 +63,7 @@ impl Limiter {
             // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));
             #[cfg(feature = "tokio")]
-            shared.prefetch.forget(Hit::for_keys(part, keys));
+            shared.hot_keys.forget(Hit::for_keys(part, keys));
         }
         answer
     }
@@ -90,7 +90,7 @@ fn covering(policy: &Policy) -> impl Iterator<Item = &Policy> {
 mod tests {
     use super::*;
     use crate::{
-        decision::Decision,
+        decision::Charged,
         policy::FailureMode,
         store::{MemoryStore, Store, StoreFuture},
         time::{Clock, Timestamp},
@@ -117,7 +117,7 @@ mod tests {
     }
 
     impl Store for CountingStore {
-        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
             if !self.is_up {
                 return StoreFuture::ready(Err(StoreError::TimedOut));
             }

@@ -174,7 +174,7 @@ impl Limiter {
         } else {
             Redemption::Repeated
         };
-        Ok((redemption, first.now))
+        Ok((redemption, first.decision.now))
     }
 
     /// Releases the slot of a receipt whose units stay as they are, if it is still held.
@@ -625,7 +625,7 @@ mod tests {
 
     #[cfg(feature = "tokio")]
     impl Store for OverloadedStore {
-        fn hit(&self, hit: Hit<'_>) -> StoreFuture<crate::Decision> {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<crate::store::Charged> {
             self.inner.hit(hit)
         }
 

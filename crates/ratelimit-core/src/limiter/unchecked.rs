@@ -3,11 +3,13 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::limiter::{
-    Limiter, UncheckedReason, Verdict, denial::with_slot_wait, fallback::Fallback,
-    verdict::ErrorChain,
+    Limiter, UncheckedReason, Verdict,
+    denial::with_slot_wait,
+    fallback::Fallback,
+    verdict::{Answer, ErrorChain},
 };
 use crate::{
-    decision::Decision,
+    decision::{Charged, Decision, RefundMarks},
     policy::{FailureMode, Policy},
     store::{Hit, JointHit, OwnedHit, StoreError, StoreFuture},
 };
@@ -40,7 +42,7 @@ impl Limiter {
     }
 
     /// Sends a hit to the store, after the uncharged units of its budgets.
-    pub(super) fn send(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    pub(super) fn send(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let store = &self.shared.store;
         #[cfg(feature = "tokio")]
         if let Some(charge) = self.shared.fallback.charge_before(&hit, store) {
@@ -60,7 +62,7 @@ impl Limiter {
     }
 
     /// Sends a joint hit to the store, after the uncharged units of its members' budgets.
-    pub(super) fn send_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    pub(super) fn send_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         let store = &self.shared.store;
         #[cfg(feature = "tokio")]
         {
@@ -125,7 +127,7 @@ impl Limiter {
     /// Decides a hit by the failure mode. No other code turns an error of the store into a verdict.
     ///
     /// A policy in shadow mode never denies, so [`FailureMode::Closed`] becomes `Open` for keys that are not enforced.
-    pub(super) fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Verdict {
+    pub(super) fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Answer {
         let policy = hit.policy;
         tracing::debug!(policy = policy.name(), error = %ErrorChain(error), "not decided by the store");
         let mode = match self.failure_mode_of(policy) {
@@ -133,7 +135,7 @@ impl Limiter {
             mode => mode,
         };
         let fallback = &self.shared.fallback;
-        let decision = match mode {
+        let charged = match mode {
             FailureMode::Local => Some(fallback.decide(&hit, None, error)),
             FailureMode::LocalShare { instances } => {
                 Some(fallback.decide(&hit, Some(instances), error))
@@ -142,14 +144,19 @@ impl Limiter {
         };
         // Budgets without further hits are charged too.
         #[cfg(feature = "tokio")]
-        if decision.is_some() {
+        if charged.is_some() {
             fallback.start_task(&self.shared.store);
         }
-        Verdict::Unchecked {
+        let (decision, marks) = match charged {
+            Some(Charged { decision, marks }) => (Some(decision), marks),
+            None => (None, RefundMarks::new()),
+        };
+        let verdict = Verdict::Unchecked {
             mode,
             reason: UncheckedReason::of(error),
             decision: decision
                 .map(|decision| with_slot_wait(decision, &hit).with_enforcement(is_enforced)),
-        }
+        };
+        Answer { verdict, marks }
     }
 }

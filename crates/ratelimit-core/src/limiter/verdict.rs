@@ -2,7 +2,12 @@
 
 use std::fmt;
 
-use crate::{decision::Decision, policy::FailureMode, store::StoreError};
+use crate::limiter::reservation::receipt_of;
+use crate::{
+    decision::{Decision, RefundMarks},
+    policy::FailureMode,
+    store::{Hit, Receipt, StoreError},
+};
 
 /// The answer of a limiter: the decision of the store, or that of the failure mode.
 ///
@@ -81,6 +86,24 @@ impl Verdict {
     }
 }
 
+/// A verdict, and the marks by which its charge can be refunded.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) verdict: Verdict,
+    /// The marks of the limits that were charged, in the store that decided.
+    pub(super) marks: RefundMarks,
+}
+
+impl Answer {
+    /// A denial without a call to the store.
+    pub(super) fn of_denial(verdict: Verdict) -> Answer {
+        Answer {
+            verdict,
+            marks: RefundMarks::new(),
+        }
+    }
+}
+
 /// The answer of a limiter to a joint hit.
 ///
 /// [`is_allowed`](JointVerdict::is_allowed) is all that a caller needs to act on. The members show which of them denied,
@@ -120,8 +143,7 @@ pub struct JointVerdict {
 /// | allowed | no | the joint hit is denied by another member; or a dry run, a peek, or the failure mode `Open` |
 /// | denied | no | the member does not fit |
 ///
-/// The decision of a charged member makes its receipt: [`Receipt::new`](crate::store::Receipt::new) with the hit of the
-/// member, if the verdict is [`Checked`](Verdict::Checked). Do not make one of a member that was not charged.
+/// [`receipt`](MemberVerdict::receipt) makes the receipt of a charged member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberVerdict {
@@ -132,6 +154,34 @@ pub struct MemberVerdict {
     pub verdict: Verdict,
     /// Whether the member was charged, by the store or by the local fallback.
     pub is_charged: bool,
+    /// The marks of the charge.
+    pub(super) marks: RefundMarks,
+}
+
+impl MemberVerdict {
+    /// Makes the receipt of a member that was charged; `None` for one that was not.
+    ///
+    /// `hit` must be the hit of this member. Another hit would refund another charge.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy, store::{Hit, JointHit}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let (policy, limiter, alice) = (Policy::parse("user", "5/min")?, Limiter::in_memory(), Key::new("alice")?);
+    /// let hit = Hit::new(&policy, &alice).cost(3);
+    /// let verdict = limiter.check_joint(&[JointHit::new(hit)])?.await;
+    ///
+    /// let receipt = verdict.members[0].receipt(hit).expect("it was charged");
+    /// limiter.settle(&receipt, 0).await?;
+    /// assert_eq!(limiter.peek(&policy, &alice).await.decision().unwrap().remaining, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn receipt(&self, hit: Hit<'_>) -> Option<Receipt> {
+        self.is_charged
+            .then(|| receipt_of(hit, &self.verdict, &self.marks))?
+    }
 }
 
 /// Why the store did not decide.

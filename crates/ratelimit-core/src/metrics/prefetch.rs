@@ -17,7 +17,6 @@ pub(crate) struct PrefetchMetrics {
     void: Counter,
     dropped: Counter,
     all: Counter,
-    part: Counter,
     none: Counter,
     units: Gauge,
     /// The units of this key in the gauge.
@@ -34,7 +33,6 @@ impl PrefetchMetrics {
             void: counter!(PREFETCH_VOID, "policy" => name.clone()),
             dropped: counter!(PREFETCH_DROPPED, "policy" => name.clone()),
             all: calls("all"),
-            part: calls("part"),
             none: calls("none"),
             units: gauge!(PREFETCH_UNITS, "policy" => name.clone()),
             reported: AtomicU64::new(0),
@@ -47,23 +45,19 @@ impl PrefetchMetrics {
         self.hits.increment(1);
     }
 
-    /// Counts units that lapsed unspent.
+    /// Counts units that were returned unspent.
     pub(crate) fn count_void(&self, units: u64) {
         self.void.increment(units);
     }
 
-    /// Counts units that were dropped after a reset, or because the store knew less than it must.
+    /// Counts units that were dropped after a reset.
     pub(crate) fn count_dropped(&self, units: u64) {
         self.dropped.increment(units);
     }
 
-    /// Counts a call by how many of the wanted units it gave.
-    pub(crate) fn count_call(&self, given: u64, wanted: u64) {
-        let counter = match given {
-            0 => &self.none,
-            given if given < wanted => &self.part,
-            _ => &self.all,
-        };
+    /// Counts a call by whether it charged a block.
+    pub(crate) fn count_call(&self, is_charged: bool) {
+        let counter = if is_charged { &self.all } else { &self.none };
         counter.increment(1);
     }
 
@@ -73,5 +67,11 @@ impl PrefetchMetrics {
         let as_f64 = |units: u64| f64::from(u32::try_from(units).unwrap_or(u32::MAX));
         self.units.increment(as_f64(units));
         self.units.decrement(as_f64(before));
+    }
+}
+
+impl Drop for PrefetchMetrics {
+    fn drop(&mut self) {
+        self.set_units(0);
     }
 }

@@ -145,17 +145,18 @@ impl EffectiveLimit {
         }
     }
 
-    /// The units between the plain limit and the ceiling.
-    pub(crate) const fn headroom(&self) -> u64 {
-        self.extra
-    }
-
     /// The demand of a hit. Without overdraft the headroom is reserved, so that the hit is compared
     /// with the plain limit although the state is counted against the ceiling.
+    ///
+    /// A limit that counts no units has the same demand for every cost above 0.
     #[inline]
     pub(crate) fn demand(&self, params: HitParams) -> Demand {
         Demand {
-            cost: params.cost,
+            cost: if self.limit.counts_units() {
+                params.cost
+            } else {
+                params.cost.min(1)
+            },
             reserve: match params.overdraft {
                 Overdraft::Allowed => 0,
                 Overdraft::Refused => self.extra,
@@ -165,9 +166,10 @@ impl EffectiveLimit {
     }
 
     /// Turns the numbers of the ceiling into those of the plain limit, and marks a hit that used
-    /// the headroom.
+    /// the headroom. A penalty box is reported only when it denies.
     #[inline]
     pub(crate) fn report(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
+        decision.is_silent = matches!(self.limit, Limit::PenaltyBox(_));
         // `remaining` counts up to the ceiling here: below the headroom means beyond the plain
         // limit.
         decision.is_over = charged > 0 && decision.remaining < self.extra;

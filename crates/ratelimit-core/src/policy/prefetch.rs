@@ -4,12 +4,12 @@ use crate::limit::Limit;
 use crate::policy::{InvalidPolicy, MAX_PREFETCH_PERCENT, Policy};
 
 impl Policy {
-    /// Lets limiters over a network store charge units of hot keys before they are spent, for all tiers: up to
-    /// `percent` of each limit, 1 to 50.
+    /// Lets limiters over a network store charge units of hot keys before they are spent, for all tiers, in blocks of
+    /// `percent` of the smallest limit, 1 to 50.
     ///
     /// - A hot key is decided from memory. Nothing passes beyond the limit.
     /// - The error is on the other side: a hit may be denied while other instances hold units that they have not spent,
-    ///   at most about the share.
+    ///   at most two blocks each.
     /// - It needs the feature `tokio` and a tokio runtime; without them it has no effect.
     /// - Keys that are not hot, and every key of a [`MemoryStore`](crate::MemoryStore), are decided as without it.
     ///

@@ -13,10 +13,9 @@ use std::{
 use crate::store::{
     hit::Hit,
     joint::{CannotJoin, JointHit},
-    prefetch::{CannotPrefetch, PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
-use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Policy, time::Clock};
+use crate::{budget::Adjustment, decision::Charged, key_set::KeySet, policy::Policy, time::Clock};
 
 /// Decides hits, and keeps the budgets.
 ///
@@ -30,7 +29,7 @@ use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Pol
 ///
 /// [`MemoryStore`](crate::MemoryStore) and `RedisStore` (feature `redis`) are the stores of this crate. Implement the
 /// trait to wrap one of them, for example to inject faults in a test, or for a store of your own:
-/// [`Decision::from_limits`] makes its decisions.
+/// [`Decision::from_limits`](crate::Decision::from_limits) makes its decisions, and `decision.into()` its answers.
 ///
 /// ```
 /// use ratelimit_core::{Key, MemoryStore, Policy, store::{Hit, Store}};
@@ -44,15 +43,15 @@ use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Pol
 /// let policy = Policy::parse("api", "2/min")?;
 /// let key = Key::new("alice")?;
 ///
-/// let decision = block_on(store.hit(Hit::new(&policy, &key)))?;
-/// assert_eq!(decision.remaining, 1);
+/// let charged = block_on(store.hit(Hit::new(&policy, &key)))?;
+/// assert_eq!(charged.decision.remaining, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Spends the cost of a hit if all limits allow it, and nothing otherwise.
     ///
     /// A hit of cost 0 (a peek) and a dry run spend nothing. The future fails with the variants of [`StoreError`].
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision>;
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged>;
 
     /// Decides the members of a joint hit in one step, and charges all that fit if the joint hit passes.
     ///
@@ -73,14 +72,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let members = [&few, &many].map(|policy| JointHit::new(Hit::new(policy, &key)));
     ///
     /// let first = store.hit_joint(&members).await?;
-    /// assert_eq!((first[0].remaining, first[1].remaining), (0, 8));
+    /// assert_eq!((first[0].decision.remaining, first[1].decision.remaining), (0, 8));
     /// let second = store.hit_joint(&members).await?;
-    /// assert!(!second[0].is_allowed() && second[1].is_allowed());
-    /// assert_eq!(second[1].remaining, 8);
+    /// assert!(!second[0].decision.is_allowed() && second[1].decision.is_allowed());
+    /// assert_eq!(second[1].decision.remaining, 8);
     /// # Ok(())
     /// # }
     /// ```
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         let _ = members;
         StoreFuture::ready(Err(StoreError::refused(CannotJoin)))
     }
@@ -95,18 +94,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         // Refusing is safe: the charge stays, and a refund that is lost never weakens a limit.
         let _ = (receipt, change);
         StoreFuture::ready(Err(StoreError::refused(CannotSettle)))
-    }
-
-    /// Decides a hit, and charges further units in the same step, which the limiter spends later from memory.
-    ///
-    /// - The hit comes first: the units are taken of the rest, and none when the hit is denied. A hit of cost 0 asks
-    ///   for the units alone.
-    /// - The units never use the headroom of a throttle.
-    /// - The default implementation fails with [`StoreError::Refused`], and the limiter sends every hit to
-    ///   [`hit`](Store::hit).
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        let _ = (hit, request);
-        StoreFuture::ready(Err(StoreError::refused(CannotPrefetch)))
     }
 
     /// Clears what `keys` have spent in the budgets of `policy`.
@@ -137,7 +124,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns a timer on the clock of a simulation, by which prefetching waits in place of tokio's timers.
+    /// Whether all budgets of a hit are charged at the same moment, by one clock. Hits on several nodes are not.
+    #[doc(hidden)]
+    fn decides_in_one_step(&self, _hit: &Hit<'_>) -> bool {
+        true
+    }
+
+    /// Returns a timer on the clock of a simulation, which replaces tokio's timers.
     #[doc(hidden)]
     fn virtual_timer(&self, _span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         None
@@ -146,20 +139,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
 /// Forwards every method, so that the defaults do not replace those of the inner store.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         (**self).hit(hit)
     }
 
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         (**self).hit_joint(members)
     }
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         (**self).settle(receipt, change)
-    }
-
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        (**self).prefetch(hit, request)
     }
 
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
@@ -172,6 +161,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn manual_clock(&self) -> Option<Clock> {
         (**self).manual_clock()
+    }
+
+    fn decides_in_one_step(&self, hit: &Hit<'_>) -> bool {
+        (**self).decides_in_one_step(hit)
     }
 
     fn virtual_timer(&self, span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {

@@ -1,10 +1,10 @@
 //! Joint hits: hits under several policies that are decided in one step, all or nothing.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt};
 
 use crate::store::hit::Hit;
 use crate::{
-    decision::{Decision, Level, LimitDecision, Outcome},
+    decision::{Decision, LimitDecision},
     time::Timestamp,
 };
 
@@ -174,11 +174,8 @@ pub(crate) fn passes(members: impl Iterator<Item = (JointRole, bool)>) -> bool {
 
 /// The decision of a member that was not read: its limits are reported as unused.
 pub(crate) fn unread(hit: Hit<'_>, now: Timestamp) -> Decision {
-    let delay = Duration::ZERO;
-    let limits = hit.policy.limits().iter().map(|limit| LimitDecision {
-        level: Level::NOT_READ,
-        ..LimitDecision::new(Outcome::Allowed { delay }, limit.capacity())
-    });
+    let limits = hit.policy.limits().iter();
+    let limits = limits.map(|limit| LimitDecision::unread(limit.capacity()));
     Decision::from_limits(now, limits).with_enforcement(hit.policy.enforces(hit.key))
 }
 

@@ -3,7 +3,6 @@
 //! - `contract.rs`: [`Store`], [`StoreFuture`], [`StoreError`] and [`Settlement`].
 //! - `hit.rs`: [`Hit`], the request to a store; `slot.rs` numbers its slot.
 //! - `joint.rs`: [`JointHit`], hits under several policies that are decided together.
-//! - `prefetch.rs`: [`PrefetchRequest`] and [`PrefetchGrant`], units that are charged before they are spent.
 //! - `receipt.rs`: [`Receipt`], which identifies a charge later; `receipt/codec.rs` is its form in bytes.
 //! - `memory/` and `redis/`: the two stores. Both run the same steps, so they return equal decisions.
 
@@ -11,14 +10,11 @@ mod contract;
 mod hit;
 mod joint;
 mod memory;
-mod prefetch;
 mod receipt;
 #[cfg(feature = "redis")]
 mod redis;
 mod slot;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::prefetch::LimitStates;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
@@ -26,16 +22,16 @@ pub use self::{
     hit::Hit,
     joint::{InvalidJointHit, JointHit, JointRole, MAX_JOINT_ENTRIES, MAX_JOINT_HITS},
     memory::{MemoryStats, MemoryStore},
-    prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::{InvalidReceipt, Receipt},
 };
 pub(crate) use self::{
     hit::OwnedHit,
     joint::{passes, unread},
-    memory::{LockedEntry, Redemption},
+    memory::Redemption,
     receipt::ChargedBy,
 };
 pub use crate::{
     budget::Adjustment,
+    decision::Charged,
     policy::{HitMode, Overdraft},
 };

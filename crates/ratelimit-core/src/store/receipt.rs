@@ -7,13 +7,11 @@ mod codec;
 
 use std::{num::NonZeroU32, time::Duration};
 
-use smallvec::SmallVec;
-
 pub use self::codec::InvalidReceipt;
 use crate::store::hit::Hit;
 use crate::{
     budget::{Adjustment, AdjustmentRequest},
-    decision::{Decision, RefundMark},
+    decision::{Charged, Decision, RefundMark, RefundMarks},
     key::Key,
     key_set::KeySet,
     limit::Limit,
@@ -85,7 +83,7 @@ pub struct Receipt {
     /// The store that made the charge.
     origin: ChargedBy,
     /// One mark for each limit, in the order of the policy: it bounds what the limit gives back.
-    marks: SmallVec<[RefundMark; 2]>,
+    marks: RefundMarks,
 }
 
 /// The store that made a charge. Every change to the charge goes to the same store.
@@ -105,13 +103,22 @@ pub(crate) enum ChargedBy {
 impl Receipt {
     /// Makes the receipt of an allowed hit. Returns `None` for a denial, a peek and a dry run.
     ///
-    /// `hit` must be the hit that `decision` answers, with its slot number. Another hit would
+    /// `hit` must be the hit that `charged` answers, with its slot number. Another hit would
     /// refund another charge; the store cannot detect that.
-    pub fn new(hit: Hit<'_>, decision: &Decision) -> Option<Receipt> {
+    pub fn new(hit: Hit<'_>, charged: &Charged) -> Option<Receipt> {
+        Receipt::of_charge(hit, &charged.decision, &charged.marks)
+    }
+
+    /// Makes the receipt of an allowed hit from its decision and the marks of its charge.
+    pub(crate) fn of_charge(
+        hit: Hit<'_>,
+        decision: &Decision,
+        marks: &[RefundMark],
+    ) -> Option<Receipt> {
         if !decision.is_allowed() {
             return None;
         }
-        Receipt::from_marks(hit, decision.now, decision.refund_marks())
+        Receipt::from_marks(hit, decision.now, marks.iter().copied())
     }
 
     /// Makes a receipt from the marks alone, for stores that have them without a decision. Returns

@@ -9,8 +9,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    Clock, Decision, KeySet, MemoryStore, Policy,
-    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
+    Clock, KeySet, MemoryStore, Policy,
+    store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 
 use crate::random::Random;
@@ -69,7 +69,7 @@ impl FlakyStore {
 }
 
 impl Store for FlakyStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let (answers, is_reached) = self.travel();
         let answer = is_reached.then(|| self.inner.hit(hit));
         self.travel();

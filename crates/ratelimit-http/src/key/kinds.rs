@@ -9,8 +9,8 @@ use crate::key::{credential::is_credential, rule_key::RuleKey};
 /// The kinds of keys that an extractor makes.
 ///
 /// A layer compares them with the keys that the rules and tenants of its policy name, and logs one
-/// warning about each that no request can have. The kinds of a function are unknown: the layer learns them
-/// from the keys of its first 1,000 requests.
+/// warning about each that no request can have. The kinds of a function are unknown unless it declares them with
+/// `key_kinds`.
 ///
 /// ```
 /// use ratelimit_http::key::KeyKinds;
@@ -79,32 +79,6 @@ impl KeyKinds {
     /// ```
     pub fn hashed(tag: &str) -> KeyKinds {
         KeyKinds::beginning(format!("{SECRET}{tag}:"))
-    }
-
-    /// The kind of one key.
-    pub(crate) fn of_key(key: &Key) -> KeyKinds {
-        let tag = |part: &str| match part.split_once(':') {
-            Some((tag, _)) => format!("{tag}:"),
-            None => SECRET.to_owned(),
-        };
-        KeyKinds {
-            alternatives: Some(vec![parts(key.as_str()).into_iter().map(tag).collect()]),
-        }
-    }
-
-    /// Whether the kinds are known.
-    pub(crate) const fn is_known(&self) -> bool {
-        self.alternatives.is_some()
-    }
-
-    /// Adds the kinds of `other` that are not among these, or takes them if these are unknown.
-    pub(crate) fn learn(&mut self, other: KeyKinds) {
-        let known = self.alternatives.get_or_insert_default();
-        for kind in other.alternatives.into_iter().flatten() {
-            if !known.contains(&kind) {
-                known.push(kind);
-            }
-        }
     }
 
     fn beginning(text: String) -> KeyKinds {

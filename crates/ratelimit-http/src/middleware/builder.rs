@@ -146,10 +146,12 @@ macro_rules! builder_methods {
                 self.map_config(|config| config.shadow())
             }
 
-            /// Inserts the decision into no extensions, neither of requests nor of responses.
+            /// Sets into which extensions the [`Decision`](ratelimit_core::Decision) about a request is inserted.
+            ///
+            /// axum and actix-web insert it into those of the request unless this is called, and plain tower into none.
             #[must_use]
-            pub fn without_decision(self) -> $Layer {
-                self.map_config(|config| config.sharing = $crate::middleware::DecisionSharing::Off)
+            pub fn share_decision(self, sharing: $crate::middleware::DecisionSharing) -> $Layer {
+                self.map_config(|config| config.sharing = sharing)
             }
         }
     };

@@ -61,9 +61,6 @@ impl<F: Framework> Config<F> {
             return CheckOutcome::Bypassed;
         }
         let key = (self.key)(request);
-        if let Ok(key) = &key {
-            self.observe_key(key);
-        }
         if self.flags.has_rules
             && let Some(outcome) = self.apply_rules(request, key.as_ref().ok())
         {

@@ -11,8 +11,7 @@ use crate::{
     framework::Framework,
     key::{ClientAddress, ClientKey, KeyError, KeyKinds},
     middleware::{
-        key_error_log::KeyErrorLog, key_observer::KeyObserver, memory_warning,
-        policy_flags::PolicyFlags, rejection::Rejection,
+        key_error_log::KeyErrorLog, memory_warning, policy_flags::PolicyFlags, rejection::Rejection,
     },
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
@@ -46,7 +45,6 @@ pub struct Config<F: Framework> {
     pub(crate) key: Arc<KeyOf<F>>,
     pub(crate) key_kinds: KeyKinds,
     /// Shared by clones with the same extractor.
-    pub(crate) key_observer: Arc<KeyObserver>,
     pub(crate) named_keys: Vec<NamedKey<F>>,
     pub(crate) client_address: Arc<ClientAddressOf<F>>,
     /// The function of [`client_address_by`](Config::client_address_by).
@@ -153,7 +151,6 @@ impl<F: Framework> Config<F> {
             policy,
             key: Arc::new(key),
             key_kinds: KeyKinds::unknown(),
-            key_observer: Arc::default(),
             named_keys: Vec::new(),
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
             own_address: None,
@@ -208,7 +205,6 @@ impl<F: Framework> Config<F> {
         self.key = Arc::new(key);
         self.has_default_key = false;
         self.key_kinds = KeyKinds::unknown();
-        self.key_observer = Arc::default();
     }
 
     /// Sets the kinds of keys that the function of [`key_by`](Self::key_by) makes.

@@ -54,7 +54,6 @@ mod check;
 mod config;
 mod defaults;
 mod key_error_log;
-mod key_observer;
 mod key_warnings;
 mod latest_policy;
 mod memory_warning;

@@ -15,8 +15,6 @@ pub(crate) struct PolicyFlags {
     /// [`HttpPolicy::has_rules`].
     pub(crate) has_rules: bool,
     pub(crate) has_tiers: bool,
-    /// [`HttpPolicy::names_keys`].
-    pub(crate) names_keys: bool,
     /// Whether a limit in any tier counts by a named key.
     pub(crate) has_named_keys: bool,
     /// Whether a limit in any tier counts by the main key.
@@ -36,7 +34,6 @@ impl PolicyFlags {
             needs_reservation: http.needs_reservation(),
             has_rules: http.has_rules(),
             has_tiers: policy.tiers().next().is_some(),
-            names_keys: http.names_keys(),
             has_named_keys: counts_by_names(policy)
                 || policy.tiers().any(|(_, tier)| counts_by_names(tier)),
             counts_by_main_key: counts_by_main(policy)

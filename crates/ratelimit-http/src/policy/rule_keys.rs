@@ -59,13 +59,6 @@ impl HttpPolicy {
             .collect()
     }
 
-    /// Whether a rule or a tenant names a key.
-    pub(crate) fn names_keys(&self) -> bool {
-        let mut rules = self.terms.blocked.iter().chain(&self.terms.exempt);
-        rules.any(|rule| matches!(rule, Rule::Key(_)))
-            || self.policy.tier_members().next().is_some()
-    }
-
     /// Whether a rule compares the path of requests.
     ///
     /// ```

@@ -271,8 +271,8 @@ mod tests {
 
     use axum::http::header::CONTENT_TYPE;
     use ratelimit_core::{
-        Decision, KeySet, Limiter, MemoryStore, Policy,
-        store::{Hit, Store, StoreFuture},
+        KeySet, Limiter, MemoryStore, Policy,
+        store::{Charged, Hit, Store, StoreFuture},
     };
     use tower::ServiceExt as _;
 
@@ -293,7 +293,7 @@ mod tests {
     }
 
     impl Store for Slow {
-        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
             let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(in_flight, Ordering::SeqCst);
             self.deadlines

@@ -9,12 +9,12 @@ use std::{num::NonZeroU32, time::Duration};
 
 use metrics::{counter, gauge, histogram, with_local_recorder};
 use ratelimit_core::{
-    Decision, FailureMode, Key, KeySet, Limiter, Policy,
+    FailureMode, Key, KeySet, Limiter, Policy,
     metrics::{
         CHECK_SECONDS, CONNECTS, DENY_CACHED, OVER, REQUESTS, ROUND_TRIP_SECONDS, SERVER_INFO,
         STORE_UP,
     },
-    store::{Hit, Store, StoreError, StoreFuture},
+    store::{Charged, Hit, Store, StoreError, StoreFuture},
 };
 
 use ratelimit_http::metrics::POLICY_RELOADS;
@@ -29,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct SilentStore;
 
 impl Store for SilentStore {
-    fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::ready(Err(StoreError::TimedOut))
     }
 

@@ -6,17 +6,14 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use ratelimit_core::{
     Clock, Decision, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
-    store::{
-        Adjustment, Hit, PrefetchGrant, PrefetchRequest, Receipt, Settlement, Store, StoreError,
-        StoreFuture,
-    },
+    store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 use tokio::sync::oneshot;
 
@@ -29,7 +26,7 @@ const ROUNDS: usize = 6;
 /// Several limiters with one memory store, of which each prefetch call takes a round trip.
 ///
 /// - Hits go to the instances in turn. A hit that is sent to the store is decided at its own time.
-/// - A prefetch call is charged when it leaves, and its reply arrives one round trip later.
+/// - A call that charges or returns a block is made when it leaves, and its reply arrives one round trip later.
 /// - It needs a tokio runtime with one thread: time goes on when all tasks wait.
 pub(crate) struct Fleet {
     store: Arc<FarStore>,
@@ -61,6 +58,7 @@ impl Fleet {
             clock: clock.clone(),
             round_trip,
             timers: Mutex::default(),
+            is_checking: AtomicBool::new(false),
             hits: AtomicU64::new(0),
             calls: AtomicU64::new(0),
         });
@@ -85,8 +83,11 @@ impl Fleet {
         let limiter = &self.limiters[turn % self.limiters.len()];
         let key = hit.budget_key()?;
         let sent = self.store.hits.load(Ordering::Relaxed);
+        self.store.is_checking.store(true, Ordering::Relaxed);
         let checked = limiter.check_hit(Hit::new(policy.for_key(&key), &key).cost(cost));
-        let Verdict::Checked(decision) = checked.await else {
+        let verdict = checked.await;
+        self.store.is_checking.store(false, Ordering::Relaxed);
+        let Verdict::Checked(decision) = verdict else {
             return Err("the memory store did not answer".into());
         };
         let is_sent = self.store.hits.load(Ordering::Relaxed) != sent;
@@ -170,6 +171,8 @@ struct FarStore {
     round_trip: Duration,
     /// Timers by their time and their number.
     timers: Mutex<BTreeMap<(u64, usize), oneshot::Sender<()>>>,
+    /// Whether a caller's hit is decided. Other calls are those that charge and return blocks.
+    is_checking: AtomicBool,
     hits: AtomicU64,
     calls: AtomicU64,
 }
@@ -186,12 +189,22 @@ impl FarStore {
         let (sender, receiver) = oneshot::channel();
         let at = (self.clock.now() + span).as_micros();
         let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Keepers drop the timers of waits that end early.
+        // Tasks drop the timers of waits that end early.
         timers.retain(|_, timer| !timer.is_closed());
         let number = timers.range((at, 0)..=(at, usize::MAX)).next_back();
         let number = number.map_or(0, |((_, number), _)| number + 1);
         timers.insert((at, number), sender);
         receiver
+    }
+
+    /// Counts a call, and delays its reply.
+    fn after_round_trip<T: Send + Unpin + 'static>(&self, reply: StoreFuture<T>) -> StoreFuture<T> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let arrived = self.start_timer(self.round_trip);
+        StoreFuture::pending(async {
+            arrived.await.map_err(|_| StoreError::TimedOut)?;
+            reply.await
+        })
     }
 
     /// Takes the first timer that ends at `until` or before.
@@ -204,23 +217,17 @@ impl FarStore {
 }
 
 impl Store for FarStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
-        self.hits.fetch_add(1, Ordering::Relaxed);
-        StoreFuture::pending(self.memory.hit(hit))
-    }
-
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        let granted = self.memory.prefetch(hit, request);
-        let arrived = self.start_timer(self.round_trip);
-        StoreFuture::pending(async {
-            arrived.await.map_err(|_| StoreError::TimedOut)?;
-            granted.await
-        })
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
+        let decision = self.memory.hit(hit);
+        if self.is_checking.load(Ordering::Relaxed) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return StoreFuture::pending(decision);
+        }
+        self.after_round_trip(decision)
     }
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
-        StoreFuture::pending(self.memory.settle(receipt, change))
+        self.after_round_trip(self.memory.settle(receipt, change))
     }
 
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {

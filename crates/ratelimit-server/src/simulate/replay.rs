@@ -128,7 +128,7 @@ impl Run<'_> {
         let key = budget_key(key)?;
         let policy = self.policy.for_key(&key);
         let hit = Hit::new(policy, &key).cost(cost).with_slot_id();
-        Ok(self.store.hit(hit).await?)
+        Ok(self.store.hit(hit).await?.decision)
     }
 
     /// Deletes the keys of `trace` from `redis`. A reset would write a value.

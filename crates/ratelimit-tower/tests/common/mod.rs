@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Clock, Decision, KeySet, Limiter, MemoryStore, Policy, Timestamp,
-    store::{Hit, Store, StoreError, StoreFuture},
+    Clock, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Charged, Hit, Store, StoreError, StoreFuture},
 };
 use ratelimit_tower::{PeerAddr, RateLimitLayer};
 use tower::{Layer as _, Service, ServiceExt as _};
@@ -81,7 +81,7 @@ pub(crate) fn number<B>(response: &Response<B>, name: &str) -> Option<u64> {
 pub(crate) struct Down;
 
 impl Store for Down {
-    fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 
@@ -95,7 +95,7 @@ impl Store for Down {
 pub(crate) struct Distant(pub(crate) MemoryStore);
 
 impl Store for Distant {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let (store, policy, key, cost) = (
             self.0.clone(),
             hit.policy.clone(),

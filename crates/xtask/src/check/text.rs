@@ -49,11 +49,14 @@ pub(super) fn links(workspace: &Workspace) -> Result<(), Failure> {
 /// Links of built pages of HTML below these folders.
 pub(crate) fn links_of_built_pages(folders: impl Iterator<Item = PathBuf>) -> Result<(), Failure> {
     let mut lychee = lychee(Path::new("."))?;
-    // Listings of sources have a number for each line, which lychee does not find. Inherited documentation links to the
-    // pages of other crates: an item by its path, and one page of `tracing`.
-    for elsewhere in ["/src/.*#[0-9]", "::", "/dispatcher#"] {
+    // rustdoc checks links to items. lychee cannot: they may lead through a page that redirects, to a line of a source, or,
+    // in inherited documentation, to a page of `tracing` or an item of another crate.
+    let items = r"\.html#(associatedconstant|associatedtype|method|structfield|tymethod|variant)\.";
+    for elsewhere in [items, "/src/.*#[0-9]", "/dispatcher#", "::"] {
         lychee.args(["--exclude", elsewhere]);
     }
+    // mdBook's page for paths that do not exist has links from the top of a site.
+    lychee.args(["--exclude-path", "404.html"]);
     lychee.args(folders.map(|folder| folder.join("**/*.html")));
     run(
         &mut lychee,

@@ -185,8 +185,8 @@ impl Proxy {
     }
 
     /// Loses something of the next request that contains `marker`.
-    pub fn lose(&self, loss: Loss, marker: &str) {
-        locked(&self.shared.losses).push((marker.as_bytes().to_vec(), loss));
+    pub fn lose(&self, loss: Loss, marker: impl AsRef<[u8]>) {
+        locked(&self.shared.losses).push((marker.as_ref().to_vec(), loss));
     }
 
     /// Whether something is still to be lost.

@@ -256,12 +256,12 @@ fn the_longest_wait_speaks_for_a_denied_policy_and_the_least_remaining_for_an_al
     let refused = model.hit(&limits, 0, 1);
     let impossible = model.hit(&limits, 0, 3);
 
-    assert_eq!((allowed.speaker, heard(&allowed)), (0, (ALLOWED, 0)));
-    assert_eq!((refused.speaker, heard(&refused)), (0, (denied(60), 0)));
+    assert_eq!((allowed.binding, heard(&allowed)), (0, (ALLOWED, 0)));
+    assert_eq!((refused.binding, heard(&refused)), (0, (denied(60), 0)));
     let answers: Vec<Answer> = refused.limits.iter().map(|limit| limit.answer).collect();
     assert_eq!(answers, [denied(60), denied(1), ALLOWED]);
     assert_eq!(
-        (impossible.speaker, heard(&impossible)),
+        (impossible.binding, heard(&impossible)),
         (0, (Answer::Impossible, 0))
     );
     assert_eq!(impossible.limits[2].answer, ALLOWED);
@@ -276,7 +276,7 @@ fn a_strict_log_counts_what_another_limit_denied() {
     let refused = model.hit(&limits, 0, 1);
 
     assert_eq!(
-        (refused.speaker, refused.overall.answer, refused.wrote),
+        (refused.binding, refused.overall.answer, refused.wrote),
         (0, denied(1), true)
     );
     assert_eq!(

@@ -206,18 +206,18 @@ fn the_denial_that_fills_a_penalty_box_is_refused_for_as_long() {
     let boxed = model.hit(&limits, 60 * SECOND, 1);
     let look = model.hit(&limits, 60 * SECOND, 0);
 
-    assert_eq!((first.speaker, heard(&first)), (0, (denied(10), 0, false)));
+    assert_eq!((first.binding, heard(&first)), (0, (denied(10), 0, false)));
     assert_eq!(
         (first.limits[1].answer, first.limits[1].remaining),
         (ALLOWED, 1)
     );
     assert_eq!(
-        (second.speaker, heard(&second)),
+        (second.binding, heard(&second)),
         (1, (denied(30), 0, false))
     );
-    assert_eq!((boxed.speaker, boxed.overall.answer), (1, denied(29)));
+    assert_eq!((boxed.binding, boxed.overall.answer), (1, denied(29)));
     assert_eq!((boxed.limits[0].answer, boxed.wrote), (ALLOWED, false));
-    assert_eq!((look.speaker, look.overall.answer), (0, ALLOWED));
+    assert_eq!((look.binding, look.overall.answer), (0, ALLOWED));
     assert_eq!(look.limits[1].reset_after_us, 29 * SECOND);
     assert_eq!(model.hit(&limits, 89 * SECOND, 1).overall.answer, ALLOWED);
 }

@@ -213,13 +213,13 @@ fn left(model: &Model, hit: &TracedHit, now_us: u64) -> Vec<u64> {
 
 /// One limit speaks, and the delay is the longest.
 fn law_2(hit: &TracedHit, decision: &ModelDecision) {
-    let speaker = decision.limits[decision.speaker];
+    let binding = decision.limits[decision.binding];
     let answers = || decision.limits.iter().map(|limit| limit.answer);
     match decision.overall.answer {
         Answer::Allowed { .. } => {
-            assert!(!is_box(&hit.limits[decision.speaker]), "{hit:?}");
+            assert!(!is_box(&hit.limits[decision.binding]), "{hit:?}");
             for (spec, limit) in hit.limits.iter().zip(&decision.limits) {
-                assert!(is_box(spec) || limit.remaining >= speaker.remaining);
+                assert!(is_box(spec) || limit.remaining >= binding.remaining);
             }
             assert_eq!(
                 answers().max_by_key(delay_us),
@@ -230,10 +230,10 @@ fn law_2(hit: &TracedHit, decision: &ModelDecision) {
             assert!(!answers().any(|answer| answer == Answer::Impossible));
             assert_eq!(
                 answers().map(|answer| wait_us(&answer)).max(),
-                Some(wait_us(&speaker.answer))
+                Some(wait_us(&binding.answer))
             );
         }
-        Answer::Impossible => assert_eq!(speaker.answer, Answer::Impossible),
+        Answer::Impossible => assert_eq!(binding.answer, Answer::Impossible),
     }
 }
 

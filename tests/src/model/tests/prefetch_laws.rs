@@ -2,7 +2,7 @@
 
 use crate::model::{
     Model, Spec,
-    prefetch::{Mistake, ModelSlice, left, plain},
+    prefetch::{Mistake, ModelBlock, Speed, left, plain},
 };
 use crate::random::Random;
 
@@ -14,11 +14,12 @@ struct World {
     exact: Model,
     /// Each hit that passed: the date of its decision, and its cost.
     passed: Vec<(u64, u64)>,
-    instances: Vec<Vec<ModelSlice>>,
-    /// Slices of crashed instances and lost replies.
-    lost: Vec<ModelSlice>,
+    instances: Vec<Vec<ModelBlock>>,
+    /// Blocks of crashed instances and lost replies.
+    lost: Vec<ModelBlock>,
     now_us: u64,
     random: Random,
+    speed: Speed,
     mistake: Mistake,
 }
 
@@ -27,7 +28,13 @@ impl World {
         let mut random = Random::new(seed);
         let limits = limits(&mut random);
         let instances = random.range(1, 4);
+        let speed = if random.one_in(2) {
+            Speed::Fast
+        } else {
+            Speed::Slow
+        };
         World {
+            speed,
             store: Model::new(),
             exact: Model::new(),
             passed: Vec::new(),
@@ -61,9 +68,9 @@ impl World {
             5 if left > 0 => return self.hit(left),
             6..=7 => return self.spend(place),
             8 if self.random.one_in(3) => {
-                let slices = std::mem::take(&mut self.instances[place]);
-                for slice in slices {
-                    slice.give_back(&mut self.store, self.now_us, self.mistake);
+                let blocks = std::mem::take(&mut self.instances[place]);
+                for block in blocks {
+                    block.return_to(&mut self.store, self.now_us, self.mistake);
                 }
             }
             9 if self.random.one_in(8) => {
@@ -75,10 +82,10 @@ impl World {
         Ok(())
     }
 
-    /// Time passes: a little, or up to the edge of a slice.
+    /// Time passes: a little, or up to the edge of a block.
     fn wait(&mut self, place: usize) {
         let period_us = self.limits[0].period_us();
-        let edge = self.instances[place].first().map(ModelSlice::edge_us);
+        let edge = self.instances[place].first().map(ModelBlock::edge_us);
         let by = match edge {
             Some(edge_us) if edge_us > self.now_us && self.random.one_in(2) => {
                 let aimed_us = edge_us + self.random.range(0, 4);
@@ -105,18 +112,18 @@ impl World {
             period_us / 8
         };
         let trip_us = [0; 2].map(|_: u64| self.random.range(0, longest_us));
-        let slice = ModelSlice::take(
+        let block = ModelBlock::take(
             &mut self.store,
             &self.limits,
             units,
             self.now_us,
             trip_us,
-            self.mistake,
+            (self.speed, self.mistake),
         );
         if self.random.one_in(20) {
-            self.lost.extend(slice);
+            self.lost.extend(block);
         } else {
-            self.instances[place].extend(slice);
+            self.instances[place].extend(block);
         }
     }
 
@@ -134,10 +141,10 @@ impl World {
 
     fn spend(&mut self, place: usize) -> Result<(), String> {
         let (now_us, mistake) = (self.now_us, self.mistake);
-        let Some(slice) = self.instances[place].first_mut() else {
+        let Some(block) = self.instances[place].first_mut() else {
             return Ok(());
         };
-        let usable = slice.usable(now_us, mistake);
+        let usable = block.usable(now_us, mistake);
         if usable == 0 {
             self.instances[place].remove(0);
             return Ok(());
@@ -147,8 +154,8 @@ impl World {
         } else {
             self.random.range(1, usable)
         };
-        assert!(slice.spend(cost, now_us, mistake));
-        let dated_us = slice.dated_us(now_us, mistake);
+        assert!(block.spend(cost, now_us, mistake));
+        let dated_us = block.dated_us(now_us, mistake);
         self.pass(dated_us, cost)
     }
 
@@ -156,8 +163,8 @@ impl World {
     /// ledger is exact: passed, prefetched and left are the limit.
     fn check_ledger(&mut self) -> Result<(), String> {
         let left = left(&mut self.store, &self.limits, self.now_us);
-        let slices = self.instances.iter().flatten().chain(&self.lost);
-        let backed: u64 = slices.map(|slice| slice.backed(self.now_us)).sum();
+        let blocks = self.instances.iter().flatten().chain(&self.lost);
+        let backed: u64 = blocks.map(|block| block.backed(self.now_us)).sum();
         let limit = self.limits.iter().map(Spec::limit).min().unwrap();
         if self.limits.len() == 1 && left + backed > limit {
             return Err(format!(
@@ -218,7 +225,7 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
 }
 
 #[test]
-fn what_passes_from_slices_passes_the_exact_model_at_the_same_moments() {
+fn what_passes_from_blocks_passes_the_exact_model_at_the_same_moments() {
     for seed in 0..6_000 {
         if let Err(broken) = run(seed, Mistake::None) {
             panic!("world {seed}: {broken}");
@@ -250,7 +257,7 @@ fn of_a_window_that_all_drive_dry_exactly_the_limit_passes() {
             let held = |place: usize| {
                 world.instances[place]
                     .iter()
-                    .map(|slice| slice.backed(world.now_us))
+                    .map(|block| block.backed(world.now_us))
                     .sum::<u64>()
             };
             let held: u64 = places.map(held).sum();
@@ -261,15 +268,15 @@ fn of_a_window_that_all_drive_dry_exactly_the_limit_passes() {
                 let rest = left(&mut world.store, &world.limits, world.now_us);
                 if rest > 0 && world.instances[place].len() < 2 {
                     let units = world.random.range(1, rest.min(60));
-                    let slice = ModelSlice::take(
+                    let block = ModelBlock::take(
                         &mut world.store,
                         &world.limits,
                         units,
                         world.now_us,
                         [0, 0],
-                        Mistake::None,
+                        (Speed::Fast, Mistake::None),
                     );
-                    world.instances[place].extend(slice);
+                    world.instances[place].extend(block);
                 }
                 world.spend(place).unwrap();
             }

@@ -4,14 +4,16 @@ use crate::algorithm::bucket::{Bucket, BucketState, RefundedBucketState};
 use crate::algorithm::{Algorithm, State};
 
 impl Bucket {
-    /// Whether a state is of this kind of bucket.
+    /// The debt of a bucket of this kind, and its count of refunded tokens. `None` for any other state.
     #[inline]
-    pub(super) fn owns(&self, state: &State) -> bool {
+    pub(super) fn debt_of(&self, state: &State) -> Option<(BucketState, u64)> {
         match (self.algorithm, state) {
-            (Algorithm::TokenBucket, State::TokenBucket(_))
-            | (Algorithm::LeakyBucket, State::LeakyBucket(_)) => true,
-            (algorithm, State::RefundedBucket(refunded)) => refunded.algorithm == algorithm,
-            _ => false,
+            (Algorithm::TokenBucket, State::TokenBucket(debt))
+            | (Algorithm::LeakyBucket, State::LeakyBucket(debt)) => Some((*debt, 0)),
+            (algorithm, State::RefundedBucket(own)) if own.algorithm == algorithm => {
+                Some((own.debt, own.refunded))
+            }
+            _ => None,
         }
     }
 
@@ -27,15 +29,5 @@ impl Bucket {
             Algorithm::LeakyBucket => State::LeakyBucket(debt),
             _ => State::TokenBucket(debt),
         }
-    }
-}
-
-/// The debt of a bucket of either kind, and its count of refunded tokens.
-#[inline]
-pub(super) fn debt_of_state(state: &State) -> Option<(BucketState, u64)> {
-    match state {
-        State::TokenBucket(debt) | State::LeakyBucket(debt) => Some((*debt, 0)),
-        State::RefundedBucket(refunded) => Some((refunded.debt, refunded.refunded)),
-        _ => None,
     }
 }

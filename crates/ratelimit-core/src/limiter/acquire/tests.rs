@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     key_set::KeySet,
     policy::FailureMode,
-    store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
+    store::{Charged, Hit, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
 
@@ -41,7 +41,7 @@ impl SteppedStore {
 }
 
 impl Store for SteppedStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.clock.set(EPOCH + self.began.elapsed());
         self.store.hit(hit)
     }
@@ -318,7 +318,7 @@ struct SlowStore {
 }
 
 impl Store for SlowStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         let (store, answer) = (self.store.clone(), Arc::clone(&self.answer));
         let (policy, key, cost) = (hit.policy.clone(), hit.key.clone(), hit.cost);
         StoreFuture::pending(async move {
@@ -384,7 +384,7 @@ async fn cancelled_in_any_state_nothing_stays_behind() {
 struct AbsentStore;
 
 impl Store for AbsentStore {
-    fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, _: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::ready(Err(StoreError::TimedOut))
     }
 

@@ -8,7 +8,7 @@ use crate::{
     limiter::{Check, Verdict},
     load_signal::LoadSignal,
     policy::{FailureMode, Overdraft},
-    store::{MemoryStore, Receipt, Settlement, Store, StoreFuture},
+    store::{Charged, MemoryStore, Receipt, Settlement, Store, StoreFuture},
 };
 
 /// A store that decides when it is asked, and answers when it is waited for.
@@ -20,7 +20,7 @@ struct RemoteStore {
 }
 
 impl Store for RemoteStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         self.params.fetch_add(1, Ordering::SeqCst);
         StoreFuture::pending(self.store.hit(hit))
     }

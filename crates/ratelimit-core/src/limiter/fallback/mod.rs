@@ -18,10 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use smallvec::SmallVec;
+
 use crate::limiter::fallback::known::{KnownBudget, KnownBudgets, LimitReply, Reply};
 use crate::{
     budget::{Budget, LimitUnits},
-    decision::{Decision, LimitDecision, Outcome},
+    decision::{Charged, Decision, LimitDecision, Outcome},
     key_set::KeySet,
     limit::Limit,
     log_throttle::LogThrottle,
@@ -120,15 +122,11 @@ impl Fallback {
     /// Replies of concurrent calls arrive in any order: one that is older than the last is ignored.
     pub(super) fn replied(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
         self.clock.observe(decision.now, received);
-        let only = decision.only_limit();
-        let limits = match decision.several_limits() {
-            [] => std::slice::from_ref(&only),
-            several => several,
-        };
+        let limits: SmallVec<[LimitDecision; MAX_LIMITS]> = decision.limits().collect();
         {
             let mut known = lock(&self.known);
             for group in hit.policy.groups() {
-                let Some(reply) = reply_of(group, limits, decision.now) else {
+                let Some(reply) = reply_of(group, &limits, decision.now) else {
                     continue;
                 };
                 // Nothing is remembered of a key that has spent nothing.
@@ -195,7 +193,7 @@ impl Fallback {
         hit: &Hit<'_>,
         instances: Option<NonZeroU32>,
         error: &StoreError,
-    ) -> Decision {
+    ) -> Charged {
         let share = share_of(hit, instances);
         let own = share
             .as_ref()
@@ -224,14 +222,14 @@ impl Fallback {
                 block = block.max(slots.map(|own| (now + STORE_RETRY, own.index)));
             }
         }
-        let decision = match block {
+        let charged = match block {
             Some((until, index)) => {
-                let decision = self.local.check(&own.dry_run());
-                decision.blocked(index, until.since(now))
+                let read = self.local.check(&own.dry_run());
+                read.map(|decision| decision.blocked(index, until.since(now)))
             }
             None => self.check(&own, in_flight),
         };
-        if decision.is_allowed() && !hit.is_read_only() && hit.policy.counts_units() {
+        if charged.is_allowed() && !hit.is_read_only() && hit.policy.counts_units() {
             let is_uncharged = error.charged_nothing() && cfg!(feature = "tokio");
             if is_uncharged && !is_tracked {
                 self.drop_units(hit, hit.cost, "the table of the local fallback is full");
@@ -250,14 +248,14 @@ impl Fallback {
         drop(known);
         // A cost above the share, but not above the limit, can pass when the store is back.
         if share.is_some() && hit.can_ever_fit() {
-            decision.possible_after(STORE_RETRY)
+            charged.map(|decision| decision.possible_after(STORE_RETRY))
         } else {
-            decision
+            charged
         }
     }
 
     /// Decides a hit by the local budgets, with the units in flight as spent.
-    fn check(&self, hit: &Hit<'_>, in_flight: u64) -> Decision {
+    fn check(&self, hit: &Hit<'_>, in_flight: u64) -> Charged {
         if in_flight == 0 || hit.is_read_only() || !self.local.check(&hit.dry_run()).is_allowed() {
             return self.local.check(hit);
         }
@@ -266,8 +264,10 @@ impl Fallback {
         if with_flight.is_allowed() {
             return self.local.check(hit);
         }
-        let denied = with_flight.possible_after(STORE_RETRY);
-        denied.with_waits_up_to(STORE_RETRY, |_| true)
+        with_flight.map(|decision| {
+            let denied = decision.possible_after(STORE_RETRY);
+            denied.with_waits_up_to(STORE_RETRY, |_| true)
+        })
     }
 
     /// Copies the last reply about a budget into the local one, and charges `uncharged` units there.
@@ -369,7 +369,7 @@ fn own_group<'a>(group: &'a LimitGroup, share: Option<&'a Share>) -> &'a LimitGr
 fn reply_of(group: &LimitGroup, limits: &[LimitDecision], now: Timestamp) -> Option<Reply> {
     let own = group.limits.iter().map(|effective| {
         let decision = limits.get(effective.index)?;
-        if !decision.level.is_read() {
+        if !decision.is_read {
             return None;
         }
         let spent = decision.limit.saturating_sub(decision.remaining);

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     budget::Adjustment,
-    decision::Decision,
+    decision::Charged,
     key::Key,
     key_set::KeySet,
     limiter::{Limiter, Verdict},
@@ -51,12 +51,12 @@ impl SwitchedStore {
 
     async fn remaining(&self, policy: &Policy, key: &Key) -> u64 {
         let peek = self.inner.hit(Hit::new(policy, key).cost(0)).await;
-        peek.unwrap().remaining
+        peek.unwrap().decision.remaining
     }
 }
 
 impl Store for SwitchedStore {
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         match self.error(hit.key) {
             Some(error) => StoreFuture::ready(Err(error)),
             None => self.inner.hit(hit),

@@ -1,299 +1,306 @@
-//! Prefetching: hot keys are decided from memory, with units that the store has charged before.
+//! Prefetching: hits on hot keys are paid from memory, by blocks of units that the store has charged before.
 //!
-//! - `slice.rs`: units that one call charged, and when each is void. `sizing.rs`: how many, and when.
-//! - `hot_key.rs`: the state of one hot key. `table.rs`: all of them, and the counts of other keys.
-//! - `keeper.rs`: the background task of a hot key. `age.rs`: the clock by which slices age. `state.rs`: the numbers of a
-//!   key for operators.
+//! - `block.rs`: a block, and how long its units may be spent. `clock.rs`: how its age is measured.
+//! - `hot_key.rs`: the blocks of one key, and the task that takes and returns them.
 //!
-//! A check looks here first, then in the deny cache, then it asks the store. `docs/guides/prefetch.md` has the laws.
+//! A check calls [`HotKeys::try_spend`] before the deny cache and the store, and [`HotKeys::replied`] after the store's
+//! reply. `docs/guides/prefetch.md` has the rules and their bounds.
 
-mod age;
+mod block;
+mod clock;
 mod hot_key;
-mod keeper;
-mod sizing;
-mod slice;
-mod state;
-mod table;
 
 use std::{
+    array,
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-pub use self::state::PrefetchState;
-use crate::limiter::{
-    Limiter,
-    prefetch::{
-        age::PrefetchClock,
-        hot_key::{HotAnswer, HotKey},
-        keeper::{Keeper, return_units},
-        sizing::{MIN_UNITS, Sizing},
-        table::{HotEntry, HotKeys},
-    },
+use ahash::RandomState;
+
+use self::{
+    block::{Block, BlockSize, share_of, with_units},
+    clock::{AgeClock, Moment},
+    hot_key::{HotKey, RefillTask},
 };
 use crate::{
-    decision::{Decision, Outcome, PrefetchedCharge},
-    limit::Limit,
-    policy::Policy,
-    store::{Hit, OwnedHit, Store, StoreError, StoreFuture},
+    decision::Decision,
+    limiter::Limiter,
+    policy::{Overdraft, Policy},
+    store::Hit,
     sync::lock,
-    time::{Clock, Timestamp},
+    time::Clock,
 };
 
+/// The hits within the life of a block that make a key hot.
+const HOT_HITS: u64 = 16;
+/// Sets of the table; the hash of the budgets chooses the set.
+const SETS: usize = 1 << 10;
+/// Hot keys in a set. Hits on a further one are sent to the store.
+const WAYS: usize = 8;
+/// Counts of keys that are not hot, in 128 KiB. Two keys that share one only become hot too early.
+const COUNTS: usize = 1 << 14;
 /// Policies that a warning is logged for, at most.
 const MAX_WARNED: usize = 1_000;
 
-/// The hot keys of a limiter.
+/// The hot keys of a limiter, 8,192 at most, and the counts of the others.
 ///
-/// - Only policies with [`Policy::with_prefetch`] come here, on a store that answers over a network.
-/// - A key that is hit often gets a background task on the current tokio runtime, the keeper, until it is idle. Without
-///   a runtime nothing is prefetched.
-/// - A hit that the units on hand do not pay is sent to the store.
-pub(super) struct Prefetch {
-    clock: PrefetchClock,
-    table: HotKeys,
+/// - Only hits of policies with [`Policy::with_prefetch`] come here, on a store that answers over a network.
+/// - A hot key has a background task on the current tokio runtime until it is idle or the store denies a block. Without a
+///   runtime nothing is prefetched.
+/// - A hit that no block pays is sent to the store.
+pub(super) struct HotKeys {
+    clock: AgeClock,
+    /// Keyed at random for each table: a client cannot choose keys that fall into one set.
+    hasher: RandomState,
+    /// A key is gone when its task ends.
+    sets: Box<[Mutex<[Weak<HotKey>; WAYS]>]>,
+    counts: Box<[AtomicU64]>,
     /// The policies that a warning was logged for.
     warned: Mutex<BTreeSet<String>>,
 }
 
-/// The part of a hit's answer that prefetching adds when the store decides.
-pub(super) struct UnpaidHit {
-    /// The hot key, whose units did not pay.
-    entry: Arc<HotEntry>,
-    prefetch: Arc<Prefetch>,
-    store: Arc<dyn Store>,
-    hit: OwnedHit,
-}
-
-impl Prefetch {
+impl HotKeys {
     /// No hot keys, for a store that decides on the manual `clock` or on a real one.
-    pub(super) fn new(clock: Option<Clock>) -> Prefetch {
-        Prefetch {
-            clock: PrefetchClock::new(clock),
-            table: HotKeys::new(),
+    pub(super) fn new(clock: Option<Clock>) -> HotKeys {
+        let set = |_| Mutex::new(array::from_fn(|_| Weak::new()));
+        HotKeys {
+            clock: AgeClock::new(clock),
+            hasher: RandomState::new(),
+            sets: (0..SETS).map(set).collect(),
+            counts: (0..COUNTS).map(|_| AtomicU64::new(0)).collect(),
             warned: Mutex::default(),
         }
     }
 
-    /// Decides a hit from memory, or says how its answer by the store is used.
+    /// Pays a hit from memory. `None` if the store has to decide.
     ///
-    /// A denial, or a decision about several limits, is written to `decision` instead.
-    #[inline(always)]
-    pub(super) fn check(
-        limiter: &Limiter,
-        hit: &Hit<'_>,
-        decision: &mut Option<Decision>,
-    ) -> Result<PrefetchedCharge, Option<Box<UnpaidHit>>> {
-        let prefetch = &limiter.shared.prefetch;
-        let hash = prefetch.table.hash(hit);
-        let answer = prefetch.table.with(hash, hit, |entry| {
-            let answer = prefetch.check_hot(entry, hit, decision);
-            answer.map_err(|needs_store| needs_store.then(|| Arc::clone(entry)))
-        });
-        match answer {
-            Some(Ok(charge)) => Ok(charge),
-            Some(Err(unpaid)) => {
-                Err(unpaid.map(|entry| Box::new(UnpaidHit::new(limiter, hit, entry))))
-            }
-            None => {
-                Prefetch::count_cold(limiter, hash, hit);
-                Err(None)
+    /// A hit with a number goes to the store: its charge may be refunded or released later by its receipt.
+    #[inline]
+    pub(super) fn try_spend(&self, hit: &Hit<'_>) -> Option<Decision> {
+        if hit.policy.prefetch().is_none() || hit.is_read_only() || hit.slot != 0 {
+            return None;
+        }
+        let key = self.find(self.hash(hit), hit)?;
+        key.try_spend(hit.cost, self.clock.now())
+    }
+
+    /// Takes up the reply of the store to a hit that was sent: counts the hit, and adds the units in memory to a peek.
+    #[inline]
+    pub(super) fn replied(&self, limiter: &Limiter, hit: &Hit<'_>, decision: &mut Decision) {
+        if hit.policy.prefetch().is_some() && hit.slot == 0 && decision.is_allowed() {
+            if hit.is_read_only() {
+                self.add_units(hit, decision);
+            } else {
+                self.count_hit(limiter, hit, decision);
             }
         }
     }
 
-    /// Decides a hit on a hot key from memory. Returns whether the store has to decide; if not, `decision` is written.
-    #[inline(always)]
-    fn check_hot(
-        &self,
-        entry: &HotEntry,
-        hit: &Hit<'_>,
-        decision: &mut Option<Decision>,
-    ) -> Result<PrefetchedCharge, bool> {
-        if hit.is_read_only() {
-            return Err(true);
-        }
-        let now = self.clock.now();
-        let (answer, wakes) = lock(&entry.key).check(hit.policy, hit.cost, now);
-        if wakes {
-            entry.wake.notify_one();
-        }
-        match answer {
-            HotAnswer::Ask => Err(true),
-            HotAnswer::Paid(charge) => {
-                entry.metrics.count_hit();
-                Ok(charge)
-            }
-            HotAnswer::Decided(decided) => {
-                entry.metrics.count_hit();
-                *decision = Some(decided);
-                Err(false)
-            }
+    fn add_units(&self, hit: &Hit<'_>, decision: &mut Decision) {
+        let units = self.units_left(hit);
+        if units > 0 {
+            *decision = with_units(decision, units, decision.now);
         }
     }
 
-    /// Counts a hit on a key that is not hot, and starts to keep the key when four units were wanted within a hold.
+    /// The units in memory for the budgets of a hit.
+    fn units_left(&self, hit: &Hit<'_>) -> u64 {
+        let key = self.find(self.hash(hit), hit);
+        key.map_or(0, |key| lock(&key.blocks).left(self.clock.now()))
+    }
+
+    /// Counts a hit that the store allowed. The key becomes hot after enough of them, if a block fits.
     #[inline(never)]
-    fn count_cold(limiter: &Limiter, hash: u64, hit: &Hit<'_>) {
-        if hit.is_read_only() {
+    fn count_hit(&self, limiter: &Limiter, hit: &Hit<'_>, decision: &Decision) {
+        let size = BlockSize::of(hit.policy);
+        let fits = decision.limits().all(|limit| limit.remaining >= size.units);
+        if !fits || !size.is_worth(hit.cost) || !limiter.shared.store.decides_in_one_step(hit) {
             return;
         }
-        let prefetch = &limiter.shared.prefetch;
-        let policy = hit.policy;
-        let Some(share) = policy.prefetch() else {
-            return;
-        };
-        let sizing = Sizing::new(policy.limits().iter(), share, policy.cost().get());
-        if !sizing.is_prefetchable() {
-            return;
-        }
-        let now = prefetch.clock.now();
-        let count = prefetch
-            .table
-            .count_cold(hash, hit.cost, sizing.hold(), now);
-        if count.units < MIN_UNITS {
+        let hash = self.hash(hit);
+        if !self.count(hash, size.life, self.clock.now()) {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let key = HotKey::new(policy, count.units, count.since, now);
-        if let Some(entry) = prefetch.table.insert(hash, hit, key) {
-            let keeper = Keeper {
-                prefetch: Arc::downgrade(prefetch),
-                clock: prefetch.clock.clone(),
+        let mut block = hit.cost(size.units).overdraft(Overdraft::Refused);
+        block.deadline = None;
+        if let Some(key) = self.insert(hash, block) {
+            let task = RefillTask {
+                limiter: Arc::downgrade(&limiter.shared),
                 store: Arc::clone(&limiter.shared.store),
-                entry,
-                fallback: limiter
-                    .falls_back_locally(policy)
-                    .then(|| Arc::clone(&limiter.shared.fallback)),
+                clock: self.clock.clone(),
+                key,
             };
-            runtime.spawn(keeper.run());
+            runtime.spawn(task.run());
         }
     }
 
-    /// Drops the slices of every key that shares a budget with `hit`, because it was reset.
-    pub(super) fn forget(&self, hit: Hit<'_>) {
-        let shares_budget = |entry: &HotEntry| {
-            let mut names = entry.hit.as_hit().budget_names();
-            names.any(|name| hit.budget_names().any(|reset| reset == name))
-        };
-        let now = self.clock.now();
-        for entry in self.table.drain(shares_budget) {
-            let dropped = lock(&entry.key).usable_at(now);
-            lock(&entry.key).end(now);
-            entry.metrics.count_dropped(dropped);
-            entry.wake.notify_one();
-        }
-    }
-
-    /// Gives refunded units back to the slice that paid them, without a call. Returns `false` if the slice is gone, or
-    /// some of it is void.
-    pub(super) fn try_unspend(&self, hit: &Hit<'_>, slice: Timestamp, units: u64) -> bool {
-        let (hash, now) = (self.table.hash(hit), self.clock.now());
-        let unspent = self.table.with(hash, hit, |entry| {
-            lock(&entry.key).try_unspend(slice, units, now)
-        });
-        unspent.unwrap_or(false)
-    }
-
-    /// Logs once for each policy that its share is too small for the round trip.
-    fn warn_far(&self, policy: &Policy, needed: Option<u64>) {
-        let Some(needed) = needed else {
-            return;
-        };
-        if self.is_first_warning(policy) {
-            tracing::warn!(
-                policy = policy.name(),
-                "nothing is prefetched: two round trips to the store are longer than the share lasts; a share of \
-                 {needed}% would do"
-            );
-        }
-    }
-
-    /// Whether no warning about this policy was logged before.
-    fn is_first_warning(&self, policy: &Policy) -> bool {
-        let mut warned = lock(&self.warned);
-        warned.len() < MAX_WARNED && warned.insert(policy.name().to_owned())
-    }
-}
-
-impl Drop for Prefetch {
-    /// Wakes the keepers, which give back what windows count, as long as their runtime runs.
-    fn drop(&mut self) {
-        for entry in self.table.drain(|_| true) {
-            entry.wake.notify_one();
-        }
-    }
-}
-
-impl UnpaidHit {
-    /// A hit that the units of `entry` did not pay.
-    #[inline(never)]
-    fn new(limiter: &Limiter, hit: &Hit<'_>, entry: Arc<HotEntry>) -> UnpaidHit {
-        UnpaidHit {
-            prefetch: Arc::clone(&limiter.shared.prefetch),
-            store: Arc::clone(&limiter.shared.store),
-            hit: OwnedHit::new(*hit),
-            entry,
-        }
-    }
-
-    /// Awaits the decision of the store, and adds what this instance has on hand.
+    /// Counts a hit on a key that is not hot. Returns whether there were enough within `span` microseconds.
     ///
-    /// - A peek reports the units on hand beside those of the store.
-    /// - A denied hit whose cost the units on hand pay in part asks the store for the rest.
-    /// - Another denial makes the key scarce.
-    pub(super) fn complete(self, decision: StoreFuture<Decision>) -> StoreFuture<Decision> {
-        StoreFuture::pending(async move {
-            let decision = decision.await?;
-            self.add(decision).await
+    /// Threads may overwrite each other's counts. A key then becomes hot a little later.
+    fn count(&self, hash: u64, span: u64, now: Moment) -> bool {
+        let count = &self.counts[index(hash >> 32, COUNTS)];
+        let packed = count.load(Ordering::Relaxed);
+        // The start in the low 48 bits, 8 years of microseconds; the hits in the high 16.
+        let (since, hits) = (packed & START_MASK, packed >> START_BITS);
+        let start = now.monotonic() & START_MASK;
+        let (since, hits) = if start.wrapping_sub(since) & START_MASK > span {
+            (start, 1)
+        } else {
+            (since, hits + 1)
+        };
+        let is_hot = hits >= HOT_HITS;
+        let packed = if is_hot {
+            0
+        } else {
+            hits << START_BITS | since
+        };
+        count.store(packed, Ordering::Relaxed);
+        is_hot
+    }
+
+    /// Identifies the budgets of a hit, in their order.
+    #[inline]
+    fn hash(&self, hit: &Hit<'_>) -> u64 {
+        let groups = hit.policy.groups().iter();
+        groups.fold(0, |hash: u64, group| {
+            let key = self.hasher.hash_one(hit.key_for(group).as_str());
+            hash.rotate_left(1) ^ key ^ group.name_hash
         })
     }
 
-    /// Pays a hit that the store denied from units on hand and from the store together.
-    async fn add(self, decision: Decision) -> Result<Decision, StoreError> {
-        let hit = self.hit.as_hit();
-        let now = self.prefetch.clock.now();
-        let Outcome::Denied { retry_after } = decision.outcome else {
-            if hit.is_read_only() {
-                let units = lock(&self.entry.key).usable_at(now);
-                return Ok(decision.with_units_on_hand(units));
-            }
-            return Ok(decision);
-        };
-        if hit.is_read_only() {
-            return Ok(decision);
+    /// The hot key of the budgets and limits of a hit.
+    fn find(&self, hash: u64, hit: &Hit<'_>) -> Option<Arc<HotKey>> {
+        let set = lock(self.set(hash));
+        let mut keys = set.iter().filter_map(Weak::upgrade);
+        keys.find(|key| key.hash == hash && key.is_of(hit))
+    }
+
+    /// Adds the key of a hit that charges blocks. `None` if its set is full, or another thread has added it.
+    fn insert(&self, hash: u64, block: Hit<'_>) -> Option<Arc<HotKey>> {
+        let mut set = lock(self.set(hash));
+        let mut keys = set.iter().filter_map(Weak::upgrade);
+        if keys.any(|key| key.hash == hash && key.is_of(&block)) {
+            return None;
         }
-        let (aside, units) = {
-            let mut key = lock(&self.entry.key);
-            key.record_denial(hit.policy, hit.cost, retry_after, now);
-            let units = key.usable_at(now);
-            if units == 0 || units >= hit.cost {
-                return Ok(decision);
-            }
-            (key.set_aside(), units)
+        let free = set.iter_mut().find(|key| key.strong_count() == 0)?;
+        let key = Arc::new(HotKey::new(hash, block));
+        *free = Arc::downgrade(&key);
+        Some(key)
+    }
+
+    /// The keys that share the lowest bits of a hash.
+    fn set(&self, hash: u64) -> &Mutex<[Weak<HotKey>; WAYS]> {
+        &self.sets[index(hash, SETS)]
+    }
+
+    fn all(&self) -> Vec<Arc<HotKey>> {
+        let live = |set: &Mutex<[Weak<HotKey>; WAYS]>| -> Vec<Arc<HotKey>> {
+            lock(set).iter().filter_map(Weak::upgrade).collect()
         };
-        // The rest of the cost is unpaid of the store. Units that become void meanwhile do not pay, and the store's part
-        // is lost then.
-        let rest = self.store.hit(hit.cost(hit.cost - units)).await;
-        let now = self.prefetch.clock.now();
-        let rest = rest.ok().filter(Decision::is_allowed);
-        let unpaid = if rest.is_some() { units } else { 0 };
-        let is_paid = lock(&self.entry.key).put_back(aside, unpaid, now);
-        let limits = hit.policy.limits().iter().map(Limit::is_window);
-        let paid = rest.filter(|_| is_paid);
-        Ok(paid.map_or(decision, |paid| paid.refundable_in_windows(limits)))
+        self.sets.iter().flat_map(live).collect()
+    }
+
+    /// Drops the blocks of every key that shares a budget with `hit`, because it was reset.
+    pub(super) fn forget(&self, hit: Hit<'_>) {
+        for key in self.all() {
+            let its = key.hit.as_hit();
+            let is_reset = |name| hit.budget_names().any(|reset| reset == name);
+            if its.budget_names().any(is_reset) {
+                let dropped = lock(&key.blocks).end();
+                let units = dropped.iter().map(Block::unspent).sum();
+                key.metrics.count_dropped(units);
+                key.wake.notify_one();
+            }
+        }
+    }
+
+    /// Logs a warning once for each policy.
+    fn warn_once(&self, policy: &Policy, message: &'static str) {
+        let mut warned = lock(&self.warned);
+        if warned.len() < MAX_WARNED && warned.insert(policy.name().to_owned()) {
+            tracing::warn!(policy = policy.name(), "{message}");
+        }
     }
 }
 
+impl Drop for HotKeys {
+    /// Wakes the tasks, which return their blocks as long as their runtime runs.
+    fn drop(&mut self) {
+        for key in self.all() {
+            key.wake.notify_one();
+        }
+    }
+}
+
+/// The bits of the start of a count.
+const START_BITS: u32 = 48;
+const START_MASK: u64 = (1 << START_BITS) - 1;
+
+/// The place of a hash among `count`, a power of two.
+fn index(hash: u64, count: usize) -> usize {
+    usize::try_from(hash & (count as u64 - 1)).unwrap_or(0)
+}
+
+/// How the budgets of a hit are prefetched, as [`Limiter::prefetch_state`] returns it.
+///
+/// - The share and the block follow from the policy. They are known before the first hit.
+/// - `on_hand` is what this limiter holds. Each instance has at most two blocks of a key.
+/// - The server shows it in `explain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrefetchState {
+    /// The share of each limit that one block may charge, in percent.
+    pub share_percent: u32,
+    /// The share in units, for each limit of the policy. A block has the smallest of them; below four nothing is
+    /// prefetched.
+    pub slice_units: Vec<u64>,
+    /// The longest time for which a block may be spent.
+    pub hold: Duration,
+    /// The units that this limiter holds and has not spent.
+    pub on_hand: u64,
+}
+
 impl Limiter {
-    /// Gives back what this limiter has prefetched and not spent, before a planned end.
+    /// Reports how the budgets of a hit are prefetched, without a call to the store.
     ///
-    /// - Windows and counters get the units back before the future is ready, also those of a call that is under way.
-    /// - Units of a bucket are not sent back: the bucket refills them by itself, at the latest in the time in which it
-    ///   fills.
-    /// - Dropping the last clone of a limiter gives back in the background, as long as its tokio runtime runs.
+    /// Returns `None` for a policy without [`with_prefetch`](Policy::with_prefetch), and on a memory store, which
+    /// prefetches nothing.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy, store::Hit};
+    ///
+    /// let api = Policy::parse("api", "100000/s")?.with_prefetch(5)?;
+    /// let state = Limiter::in_memory().prefetch_state(Hit::new(&api, &Key::new("alice")?));
+    /// assert_eq!(state, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prefetch_state(&self, hit: Hit<'_>) -> Option<PrefetchState> {
+        let share_percent = hit.policy.prefetch()?;
+        if self.shared.memory.is_some() {
+            return None;
+        }
+        let limits = hit.policy.limits().iter();
+        Some(PrefetchState {
+            share_percent,
+            slice_units: limits.map(|limit| share_of(limit, share_percent)).collect(),
+            hold: Duration::from_micros(BlockSize::of(hit.policy).life),
+            on_hand: self.shared.hot_keys.units_left(&hit),
+        })
+    }
+
+    /// Returns what this limiter has prefetched and not spent, before a planned end.
+    ///
+    /// - The store has the units back before the future is ready, also those of a call that is under way.
+    /// - A bucket that refills a block within a second needs no refund, and gets none.
+    /// - Dropping the last clone of a limiter returns them in the background, as long as its tokio runtime runs.
     ///
     /// ```
     /// use ratelimit_core::Limiter;
@@ -305,23 +312,25 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn return_prefetched(&self) {
-        let shared = &self.shared;
-        for entry in shared.prefetch.table.drain(|_| true) {
-            let _idle = entry.calling.lock().await;
-            return_units(&*shared.store, &entry, shared.prefetch.clock.now()).await;
-            entry.wake.notify_one();
+        for key in self.shared.hot_keys.all() {
+            let _idle = key.calling.lock().await;
+            let blocks = lock(&key.blocks).end();
+            for mut block in blocks {
+                if let Some(change) = block.refund(self.shared.hot_keys.clock.now()) {
+                    let _ = self.adjust(block.receipt(), change).await;
+                }
+            }
+            key.wake.notify_one();
         }
     }
 
     /// Logs once for each policy that a memory store prefetches nothing.
     #[cold]
     pub(super) fn warn_prefetch_in_memory(&self, policy: &Policy) {
-        if self.shared.prefetch.is_first_warning(policy) {
-            tracing::warn!(
-                policy = policy.name(),
-                "nothing is prefetched: a memory store decides without a round trip"
-            );
-        }
+        self.shared.hot_keys.warn_once(
+            policy,
+            "nothing is prefetched: a memory store decides without a round trip",
+        );
     }
 }
 

@@ -1,14 +1,12 @@
 //! The memory store: budgets of this process, sharded, bounded and expiring.
 //!
-//! A store is a list of shards, each a hash table with one entry for each key and limit group. `multi_key.rs` has the
-//! lock order.
+//! A store is a list of shards, each a hash table with one entry for each key and limit group. `locked.rs` is the way
+//! to the budgets, with the lock order.
 
 mod entry;
 mod interner;
 mod joint;
-mod locked_entry;
-mod multi_key;
-mod prefetch;
+mod locked;
 mod settled;
 mod shard;
 mod stats_reporter;
@@ -19,27 +17,27 @@ use std::{
     sync::{Arc, Mutex, TryLockError},
 };
 
+pub(crate) use self::settled::Redemption;
 pub use self::stats_reporter::MemoryStats;
-pub(crate) use self::{locked_entry::LockedEntry, settled::Redemption};
 use crate::store::memory::{
     entry::{Entry, EntryId},
+    locked::INLINE_KEYS,
     settled::{SettledReceipts, SettledStats},
-    shard::{Bounds, HitKeys, Shard},
+    shard::{Bounds, Shard},
     stats_reporter::StatsReporter,
 };
 use crate::store::{
     contract::{Settlement, Store, StoreFuture},
     hit::Hit,
     joint::JointHit,
-    prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
 use crate::{
     budget::{Adjustment, Budget},
-    decision::Decision,
+    decision::Charged,
     key::Key,
     key_set::KeySet,
-    policy::{LimitGroup, MAX_LIMITS, Policy},
+    policy::{LimitGroup, Policy},
     sync::lock,
     time::{Clock, Timestamp},
 };
@@ -263,37 +261,38 @@ impl MemoryStore {
     /// A copy of the budget of a key; a full one for an unknown key.
     pub(crate) fn budget(&self, group: &LimitGroup, key: &Key) -> Budget {
         let id = self.shared.entry_id(group, key);
-        lock(self.shared.shard(id.hash)).budget(id)
+        let all = &*self.shared;
+        all.with_budgets(&[id], all.clock.now(), |own| own[0].budget.clone())
     }
 
     /// Replaces the budget of a key.
     pub(crate) fn set_budget(&self, group: &LimitGroup, key: &Key, budget: Budget) {
         let id = self.shared.entry_id(group, key);
-        let own = HitKeys {
-            keys: &[id],
-            now: self.now(),
-        };
-        lock(self.shared.shard(id.hash)).replace(id, own, budget);
+        let all = &*self.shared;
+        all.with_budgets(&[id], all.clock.now(), |own| {
+            *own[0].budget = budget;
+            own[0].set_changed(true);
+        });
     }
 
-    /// Changes a charge. The keys are changed one after another, so another hit may see some of them changed.
+    /// Changes a charge.
     pub(crate) fn adjust(&self, receipt: &Receipt, change: Adjustment) -> Settlement {
         let all = &*self.shared;
         let now = all.clock.now();
         let settling = receipt.request(change, now);
         let groups = receipt.policy().groups().iter();
-        let keys: SmallVec<[EntryId<'_>; MAX_LIMITS]> = groups
+        let keys: SmallVec<[EntryId<'_>; INLINE_KEYS]> = groups
             .map(|group| all.entry_id(group, receipt.key_for(group)))
             .collect();
-        // Settling one key must not evict another key of the same receipt.
-        let own = HitKeys { keys: &keys, now };
         let (mut stored, mut lost) = (false, false);
-        for id in &keys {
-            let settled = lock(all.shard(id.hash)).settle(*id, own, settling);
-            stored |= settled.stored;
-            lost |= settled.lost;
-        }
-        all.report(now);
+        all.with_budgets(&keys, now, |budgets| {
+            for own in budgets {
+                let settled = own.budget.settle(own.id.group, settling);
+                own.set_changed(settled.stored);
+                stored |= settled.stored;
+                lost |= settled.lost;
+            }
+        });
         match (lost, stored) {
             (true, _) => Settlement::LeaseLost,
             (false, true) => Settlement::Applied,
@@ -318,10 +317,13 @@ impl MemoryInner {
         }
     }
 
-    /// The shard that holds the keys with this hash.
+    /// The entries of a hit, in the order of the groups of its policy.
     #[inline]
-    fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        &self.shards[self.shard_index(hash)]
+    fn keys_of<'a>(&'a self, hit: &Hit<'a>) -> SmallVec<[EntryId<'a>; INLINE_KEYS]> {
+        let groups = hit.policy.groups().iter();
+        groups
+            .map(|group| self.entry_id(group, hit.key_for(group)))
+            .collect()
     }
 
     /// Maps a hash to the index of a shard by one multiplication, without a division.
@@ -413,11 +415,11 @@ fn shard_count(capacity: usize) -> usize {
 impl Store for MemoryStore {
     /// Decides before it returns; the future is ready.
     #[inline]
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         StoreFuture::ready(Ok(self.check(&hit)))
     }
 
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         StoreFuture::ready(Ok(self.check_joint(members)))
     }
 
@@ -425,22 +427,17 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.adjust(receipt, change)))
     }
 
-    /// Decides the hit and charges the units under the locks of all its shards.
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        StoreFuture::ready(self.grant(&hit, request))
-    }
-
-    /// Resets one group of limits after another; a concurrent hit may see some of them reset.
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
-        let shared = &*self.shared;
+        let (all, now) = (&*self.shared, self.now());
         let hit = Hit::for_keys(policy, keys);
-        let now = shared.clock.now();
-        for group in policy.groups() {
-            let id = shared.entry_id(group, hit.key_for(group));
-            let own = HitKeys { keys: &[id], now };
-            lock(shared.shard(id.hash)).reset(id, own);
-        }
-        shared.report(now);
+        all.with_budgets(&all.keys_of(&hit), now, |budgets| {
+            for own in budgets {
+                own.budget.reset(now);
+                // The entry stays until it expires: it has the time of the reset, so that receipts from before it give
+                // nothing back.
+                own.set_changed(own.is_known);
+            }
+        });
         StoreFuture::ready(Ok(()))
     }
 }

@@ -11,8 +11,8 @@
 //! A victim with budget is found by the clock hand, and an exhausted victim on top of the heap. Neither searches
 //! the shard (`docs/decisions/0012-memory-store.md`).
 //!
-//! A hit on one key calls [`Shard::find`], then [`Shard::try_charge_fast`] or [`Shard::check`]. A hit on several keys
-//! calls [`Shard::fit`] for each key, then [`Shard::apply`] for each. All calls of a hit run under one lock.
+//! A call on one key runs in [`Shard::write`]. One on several keys takes their budgets out with [`Shard::take`], decides on
+//! them, and puts them back with [`Shard::put`], all under the locks of their shards.
 
 mod eviction;
 mod partition;
@@ -25,14 +25,9 @@ use crate::store::memory::{
     MemoryStats,
     entry::{Entry, EntryId},
     interner::Interner,
+    locked::{Change, LockedBudget},
 };
-use crate::{
-    algorithm::{Effect, Fit, WireState},
-    budget::{AdjustmentRequest, AdjustmentResult, Budget},
-    decision::{Decision, FastCharge, LimitDecision},
-    policy::{EffectiveLimit, HitParams, LimitGroup},
-    time::Timestamp,
-};
+use crate::{budget::Budget, decision::Charged, policy::HitParams, time::Timestamp};
 
 /// The bounds of one shard. The keys of the hit that is being decided may exceed them.
 #[derive(Clone, Copy, Debug)]
@@ -52,13 +47,13 @@ pub(super) struct HitKeys<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Result of a step on a budget.
-struct WriteResult {
-    /// Whether the step changed the budget. If not, the entry keeps its part and its bytes.
-    stored: bool,
-    /// Whether a limit may have nothing left. A step that does not know returns `true`; then
-    /// [`Shard::classify`] computes it.
-    is_used_up: bool,
+/// A budget that was taken out of its entry.
+pub(super) struct TakenBudget {
+    pub(super) budget: Budget,
+    /// Whether the shard has an entry of the key.
+    pub(super) is_known: bool,
+    /// The estimated bytes of the entry before.
+    bytes: usize,
 }
 
 /// Entries that an insert checks for expiry. With two for each insert the sweep outruns a flood of new keys.
@@ -73,7 +68,6 @@ const SWEEP_INTERVAL_HITS: u64 = 64;
 /// - A write that leaves the entry in its part moves nothing. A write that changes the part swaps the entry with
 ///   the one at the border, which updates two indices of the table.
 /// - Every method needs `&mut self`, so the lock of the shard makes each of them atomic.
-/// - A panic leaves the shard usable: steps compute before they write.
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Indices into `entries`, found by hash. Each index occurs exactly once.
@@ -144,169 +138,109 @@ impl Shard {
         found.map(|&index| index as usize)
     }
 
-    /// Fast path: charges a known key with budget left under a single token bucket.
+    /// Fast path of [`write`](Shard::write): charges a known key with budget left under a single token bucket.
     ///
-    /// Returns `None` without a change when the hit needs the general path. The entry stays in its part, because
-    /// [`Budget::try_charge_fast`] succeeds only if tokens are left after the hit; so neither classification nor
-    /// bytes have to be updated.
-    #[inline(always)]
+    /// Returns `None` without a change when the hit needs the general path. The entry stays in its part and keeps its
+    /// bytes, because [`Budget::try_charge_fast`] succeeds only if tokens are left after the hit.
+    #[inline]
     pub(super) fn try_charge_fast(
         &mut self,
-        group: &LimitGroup,
-        index: usize,
+        id: EntryId<'_>,
+        index: Option<usize>,
         params: HitParams,
         now: Timestamp,
-    ) -> Option<FastCharge> {
-        // An exhausted entry must be reclassified after the hit, which the fast path does not do.
-        if index >= self.exhausted_from {
-            return None;
-        }
+    ) -> Option<Charged> {
+        // An exhausted entry must be classified after the hit.
+        let index = index.filter(|index| *index < self.exhausted_from)?;
         let entry = &mut self.entries[index];
-        let charge = entry.budget.try_charge_fast(group, params, now)?;
+        let charged = entry.budget.try_charge_fast(id.group, params, now)?;
         entry.was_hit = true;
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
-        Some(charge)
+        Some(charged)
     }
 
-    /// Decides any hit on one key, and fills `decision`.
+    /// Runs `step` on the budget of a key, and stores it if it has changed. `index` is the result of
+    /// [`find`](Shard::find) under the same lock.
     ///
-    /// `index` is the result of [`Shard::find`] under the same lock.
-    #[inline]
-    pub(super) fn check(
-        &mut self,
-        id: EntryId<'_>,
-        index: Option<usize>,
-        params: HitParams,
-        decision: &mut Decision,
-    ) {
-        let own = HitKeys {
-            keys: &[id],
-            now: decision.now,
-        };
-        self.write(id, index, own, |budget| WriteResult {
-            stored: budget.check(id.group, params, decision),
-            is_used_up: decision.is_exhausted(),
-        });
-    }
-
-    /// Whether a hit on several keys fits into this budget. It changes nothing; [`Shard::apply`] follows.
-    ///
-    /// An unknown key is a full budget. A cost above the capacity of a limit does not fit even then.
-    pub(super) fn fit(&self, id: EntryId<'_>, params: HitParams, now: Timestamp) -> Fit {
-        match self.find(id) {
-            Some(index) => self.entries[index].budget.fit(id.group, now, params),
-            None => Budget::default().fit(id.group, now, params),
-        }
-    }
-
-    /// Reports the state of each limit of a key at `now`. Writes nothing.
-    pub(super) fn wire_states(
-        &self,
-        id: EntryId<'_>,
-        now: Timestamp,
-        each: impl FnMut(&EffectiveLimit, (WireState, bool)),
-    ) {
-        match self.find(id) {
-            Some(index) => self.entries[index].budget.wire_states(id.group, now, each),
-            None => Budget::default().wire_states(id.group, now, each),
-        }
-    }
-
-    /// Applies the decision of a hit on several keys to this budget, and reports the numbers of its limits to `each`.
-    ///
-    /// `spend` is the same for all budgets of the hit: charge, count a denial, or nothing. The caller holds the locks of
-    /// all their shards since [`Shard::fit`].
-    pub(super) fn apply(
-        &mut self,
-        id: EntryId<'_>,
-        own: HitKeys<'_>,
-        params: HitParams,
-        spend: Effect,
-        mut each: impl FnMut(&EffectiveLimit, LimitDecision),
-    ) {
-        self.write(id, self.find(id), own, |budget| {
-            let mut is_used_up = false;
-            let stored = budget.apply(id.group, own.now, params, spend, |effective, step| {
-                is_used_up |= step.remaining == 0;
-                each(effective, step);
-            });
-            WriteResult { stored, is_used_up }
-        });
-    }
-
-    /// Changes a charge that was made earlier. A key that is not in the shard has nothing to give back.
-    ///
-    /// A key that was evicted and inserted again is not recognised: the refund credits its new charges.
-    pub(super) fn settle(
-        &mut self,
-        id: EntryId<'_>,
-        own: HitKeys<'_>,
-        settling: AdjustmentRequest<'_>,
-    ) -> AdjustmentResult {
-        let mut settled = AdjustmentResult::default();
-        self.write(id, self.find(id), own, |budget| {
-            settled = budget.settle(id.group, settling);
-            // A settlement does not know what is left, so the entry is classified again.
-            WriteResult {
-                stored: settled.stored,
-                is_used_up: true,
-            }
-        });
-        settled
-    }
-
-    /// A copy of the budget of a key; a full one for an unknown key.
-    pub(super) fn budget(&self, id: EntryId<'_>) -> Budget {
-        let entry = self.find(id).map(|index| &self.entries[index]);
-        entry.map_or_else(Budget::default, |entry| entry.budget.clone())
-    }
-
-    /// Replaces the budget of a key by one that was decided under the same lock.
-    pub(super) fn replace(&mut self, id: EntryId<'_>, own: HitKeys<'_>, decided: Budget) {
-        self.write(id, self.find(id), own, |budget| {
-            *budget = decided;
-            // Several members may have spent from it, so the entry is classified again.
-            WriteResult {
-                stored: true,
-                is_used_up: true,
-            }
-        });
-    }
-
-    /// Runs `step` on the budget of a key, and updates the shard if the step wrote something.
-    ///
-    /// 1. An unknown key gets an empty budget, which is inserted only if the step wrote to it. A denied hit or a
-    ///    peek on an unknown key therefore takes no memory.
-    /// 2. A known key updates its bytes and its reference bit, and is classified if its part may have changed.
-    /// 3. If the shard exceeds its bytes now, other entries are evicted.
+    /// An unknown key is inserted only if its budget has changed. A denied hit or a peek on an unknown key therefore
+    /// takes no memory.
     #[inline(always)]
-    fn write(
+    pub(super) fn write<'a, R>(
         &mut self,
-        id: EntryId<'_>,
+        id: EntryId<'a>,
         index: Option<usize>,
         own: HitKeys<'_>,
-        step: impl FnOnce(&mut Budget) -> WriteResult,
-    ) {
+        step: impl FnOnce(&mut [LockedBudget<'a, '_>]) -> R,
+    ) -> R {
         let Some(index) = index else {
             let mut budget = Budget::default();
-            let written = step(&mut budget);
-            if written.stored {
-                self.insert(id, budget, written.is_used_up, own);
+            let mut locked = LockedBudget::new(id, &mut budget, false);
+            let result = step(std::slice::from_mut(&mut locked));
+            let change = locked.change;
+            if change.is_stored {
+                self.insert(id, budget, change, own);
             }
-            return;
+            return result;
         };
         let entry = &mut self.entries[index];
         let bytes_before = entry.bytes();
-        let WriteResult { stored, is_used_up } = step(&mut entry.budget);
-        if !stored {
-            // A peek or a denial does not move the entry: under another tier it does not know what the key has left
-            // under its own.
-            return;
+        let mut locked = LockedBudget::new(id, &mut entry.budget, true);
+        let result = step(std::slice::from_mut(&mut locked));
+        let change = locked.change;
+        if change.is_stored {
+            self.update(id, index, bytes_before, change, own);
         }
+        result
+    }
+
+    /// Takes the budget of a key out of its entry; an unknown key has an empty one. [`put`](Shard::put) must follow
+    /// under the same lock.
+    pub(super) fn take(&mut self, id: EntryId<'_>) -> TakenBudget {
+        let entry = self.find(id).map(|index| &mut self.entries[index]);
+        TakenBudget {
+            is_known: entry.is_some(),
+            bytes: entry.as_ref().map_or(0, |entry| entry.bytes()),
+            budget: entry.map_or_else(Budget::default, |entry| std::mem::take(&mut entry.budget)),
+        }
+    }
+
+    /// Puts a budget back that was taken out, and stores it if it has changed.
+    pub(super) fn put(
+        &mut self,
+        id: EntryId<'_>,
+        own: HitKeys<'_>,
+        taken: &mut TakenBudget,
+        change: Change,
+    ) {
+        let budget = std::mem::take(&mut taken.budget);
+        match self.find(id) {
+            Some(index) => {
+                self.entries[index].budget = budget;
+                if change.is_stored {
+                    self.update(id, index, taken.bytes, change, own);
+                }
+            }
+            None if change.is_stored => self.insert(id, budget, change, own),
+            None => {}
+        }
+    }
+
+    /// Updates the shard after the budget of an entry has changed: its bytes, its reference bit, and its part if that may
+    /// have changed. If the shard exceeds its bytes now, other entries are evicted.
+    #[inline]
+    fn update(
+        &mut self,
+        id: EntryId<'_>,
+        index: usize,
+        bytes_before: usize,
+        change: Change,
+        own: HitKeys<'_>,
+    ) {
+        let entry = &mut self.entries[index];
         entry.was_hit = true;
         self.bytes = self.bytes - bytes_before + entry.bytes();
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
-        let may_be_exhausted = is_used_up || entry.budget.is_pinned();
+        let may_be_exhausted = change.may_be_exhausted || entry.budget.is_pinned();
         if may_be_exhausted || index >= self.exhausted_from {
             self.classify(index, id.group, may_be_exhausted, own.now);
         }
@@ -322,33 +256,17 @@ impl Shard {
     ///
     /// Out of line: most hits are on known keys.
     #[inline(never)]
-    fn insert(&mut self, id: EntryId<'_>, budget: Budget, is_used_up: bool, own: HitKeys<'_>) {
+    fn insert(&mut self, id: EntryId<'_>, budget: Budget, change: Change, own: HitKeys<'_>) {
         // Expired entries go first: dropping them costs no client its budget.
         self.drop_expired(SWEPT_PER_INSERT, own.now);
         let entry = Entry::new(id, self.names.intern(id.group), budget);
         self.make_room(1, entry.bytes(), own);
         self.bytes += entry.bytes();
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
-        let may_be_exhausted = is_used_up || entry.budget.is_pinned();
+        let may_be_exhausted = change.may_be_exhausted || entry.budget.is_pinned();
         let index = self.push(entry);
         if may_be_exhausted {
             self.classify(index, id.group, may_be_exhausted, own.now);
-        }
-    }
-
-    /// Clears what a key has spent.
-    ///
-    /// The entry stays until it expires: its budget records the time of the reset, so that receipts from before it
-    /// give nothing back.
-    pub(super) fn reset(&mut self, id: EntryId<'_>, own: HitKeys<'_>) {
-        if let Some(index) = self.find(id) {
-            self.write(id, Some(index), own, |budget| {
-                budget.reset(own.now);
-                WriteResult {
-                    stored: true,
-                    is_used_up: false,
-                }
-            });
         }
     }
 

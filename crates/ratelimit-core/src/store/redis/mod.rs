@@ -37,14 +37,13 @@ use crate::store::redis::{
 };
 use crate::{
     budget::Adjustment,
-    decision::Decision,
+    decision::Charged,
     key_set::KeySet,
     policy::Policy,
     store::{
         contract::{Settlement, Store, StoreError, StoreFuture},
         hit::{Hit, OwnedHit},
         joint::JointHit,
-        prefetch::{PrefetchGrant, PrefetchRequest},
         receipt::Receipt,
     },
     time::Clock,
@@ -320,7 +319,7 @@ impl Store for RedisStore {
     /// Decides a hit. Nothing is sent before the future is polled, and its timeout starts then.
     ///
     /// The connection is chosen now. A hit that finds none is answered by a ready future.
-    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Charged> {
         match self.executor.prepare(hit) {
             Ok(prepared) => {
                 let executor = Arc::clone(&self.executor);
@@ -343,7 +342,7 @@ impl Store for RedisStore {
 
     /// Decides a joint hit in one call. In a cluster, members in several hash slots take a call each, and a denial
     /// refunds the charges before it.
-    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
         let executor = Arc::clone(&self.executor);
         let members = members.iter();
         let members = members.map(|member| (OwnedHit::new(member.hit), member.role));
@@ -357,10 +356,13 @@ impl Store for RedisStore {
         StoreFuture::pending(executor.settle(receipt, change))
     }
 
-    /// Decides a hit and charges further units by one call. Keys in several hash slots of a cluster are refused.
-    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
-        let executor = Arc::clone(&self.executor);
-        StoreFuture::pending(executor.prefetch(OwnedHit::new(hit), request))
+    /// Whether the keys of a hit are in one hash slot of a cluster.
+    fn decides_in_one_step(&self, hit: &Hit<'_>) -> bool {
+        let executor = &self.executor;
+        let names = executor
+            .keys
+            .key_names(hit.policy.groups(), |group| hit.key_for(group));
+        executor.router.same_node(&names)
     }
 
     /// Clears what keys have spent, one call for each key. Dropping the future leaves the remaining keys.

@@ -3,7 +3,7 @@
 //! | script | parts, in order |
 //! |---|---|
 //! | `check` | `prelude.lua`, the functions of each algorithm, a table of them, `check.lua` |
-//! | `settle`, `prefetch` | `prelude.lua`, `changes.lua`, the functions of each algorithm, a table, the file of that name |
+//! | `settle` | `prelude.lua`, `changes.lua`, the functions of each algorithm, a table, `settle.lua` |
 //! | `reset` | `prelude.lua`, `changes.lua`, `reset.lua` |
 //! | `check_unrolled` | the file of that name, with the sections of each limit |
 //! | `check_joint_windows` | the file of that name, with the sections of `fixed_window.lua` for each member |
@@ -21,8 +21,8 @@ use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
 use crate::store::redis::script::functions::{count_of, function, prefix, settle_functions};
 use crate::store::redis::script::sources::{
-    CHANGES, CHECK, CHECK_JOINT_WINDOWS, CHECK_UNROLLED, FRAME, PREFETCH, PRELUDE, READ_BUDGETS,
-    RESET, REST_OF, SETTLE, STEP, WRITE_BUDGETS, file,
+    CHANGES, CHECK, CHECK_JOINT_WINDOWS, CHECK_UNROLLED, FRAME, PRELUDE, RESET, REST_OF, SETTLE,
+    STEP, file,
 };
 use crate::store::redis::wire::CODES;
 use crate::{
@@ -32,11 +32,9 @@ use crate::{
 };
 
 /// The lines that files replace. They are comments, so each file is valid Lua by itself.
-const INCLUDES: [(&str, &str); 4] = [
+const INCLUDES: [(&str, &str); 2] = [
     ("-- @include frame", FRAME),
     ("-- @include rest_of", REST_OF),
-    ("-- @include read_budgets", READ_BUDGETS),
-    ("-- @include write_budgets", WRITE_BUDGETS),
 ];
 
 /// A script and its SHA-1.
@@ -67,15 +65,13 @@ enum ScriptId {
     Settle(AlgorithmSet),
     /// A reset, under any limits.
     Reset,
-    /// One hit and further units, under any limits that can be prefetched.
-    Prefetch(AlgorithmSet),
 }
 
 /// A set of algorithms: bit `code - 1` for each. The order and the number of the limits make no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far, each of a few kilobytes. There are at most 3 * 2^7 + 9, and one unrolled script
+/// The scripts that were used so far, each of a few kilobytes. There are at most 2 * 2^7 + 9, and one unrolled script
 /// for each order of algorithms that policies of this process have.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
@@ -107,11 +103,6 @@ impl Script {
     /// The fast script that decides a joint hit on fixed windows. It leaves unusual values to [`Script::check`].
     pub(super) fn check_joint_windows(members: usize) -> &'static Script {
         ScriptId::CheckJointWindows(members).script()
-    }
-
-    /// The script that decides a hit on the limits of `groups` and charges further units.
-    pub(super) fn prefetch(groups: &[LimitGroup]) -> &'static Script {
-        ScriptId::Prefetch(AlgorithmSet::of(groups)).script()
     }
 
     /// The script that changes a charge under the limits of `groups`. A single limit has no script of its own.
@@ -165,12 +156,6 @@ impl ScriptId {
             ScriptId::CheckJointWindows(members) => {
                 let files = vec![file(Algorithm::FixedWindow); members];
                 assemble::unroll(CHECK_JOINT_WINDOWS, &files)
-            }
-            ScriptId::Prefetch(set) => {
-                let names = [Some("roll"), Some("state"), Some("left")];
-                let functions = set.functions(&["functions", "settle"]);
-                let table = set.table(|algorithm| row(algorithm, &names));
-                [PRELUDE, CHANGES, &functions, &table, PREFETCH].concat()
             }
             ScriptId::Settle(set) => {
                 let functions = set.functions(&["functions", "settle"]);

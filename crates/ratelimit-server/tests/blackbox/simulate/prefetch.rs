@@ -52,7 +52,7 @@ fn prefetching_saves_calls_and_lets_no_more_pass() {
     );
     assert!((20.0..100.0).contains(&per_call), "{numbers:?}");
     assert!(
-        from_memory + sent + deny_cached >= hits && from_memory > 0.95 * hits,
+        (from_memory + sent + deny_cached - hits).abs() < 0.5 && from_memory < 1.01 * passed,
         "{numbers:?}"
     );
     assert!(passed_from_memory > 0.9 * passed, "{numbers:?}");
@@ -103,8 +103,8 @@ fn a_longer_round_trip_and_cold_keys_are_simulated_as_they_are() {
         "{\"t\":1}\n{\"t\":2}\n",
     ));
 
-    // Two round trips are longer than the share lasts, so every hit is sent.
-    assert_eq!((far[2], far[4]), (5_000.0, 0.0), "{far:?}");
+    // A full bucket refills a block within 50 ms, before it arrives.
+    assert!((1_500.0..2_000.0).contains(&far[4]), "{far:?}");
     assert!(near[4] > 4_900.0, "{near:?}");
     assert_eq!((cold[0], cold[2], cold[9]), (2.0, 2.0, 2.0), "{cold:?}");
 }

@@ -9,10 +9,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    budget::{Adjustment, apply},
+    algorithm::Fit,
+    budget::{Adjustment, effect_of},
+    decision::ChargedLimits,
     key::Key,
     key_set::KeySet,
-    policy::{Policy, Throttle},
+    policy::{LimitGroup, Policy, Throttle},
     store::{contract::Store as _, hit::Hit, memory::MemoryStore, receipt::Receipt},
     sync::lock,
     time::Clock,
@@ -115,30 +117,20 @@ impl Known {
 }
 
 impl Exact {
-    fn decide(&mut self, hit: &Hit<'_>, keys: &[EntryId<'_>], now: Timestamp) -> Decision {
+    fn decide(&mut self, hit: &Hit<'_>, keys: &[EntryId<'_>], now: Timestamp) -> Charged {
         let params = hit.params();
-        let mut decision = Decision::empty(now);
-        if let [id] = keys {
-            self.write(*id, |budget| budget.check(id.group, params, &mut decision));
-            return decision;
-        }
         let fits = keys.iter().map(|id| match self.0.get(&id.hash) {
             Some(known) => known.budget.fit(id.group, now, params),
             None => Budget::default().fit(id.group, now, params),
         });
-        let spend = apply(fits.max().unwrap_or(Fit::Now), params);
-        let mut steps = vec![None; hit.policy.limits().len()];
+        let effect = effect_of(fits.max().unwrap_or(Fit::Now), params);
+        let mut limits = ChargedLimits::new();
         for id in keys {
             self.write(*id, |budget| {
-                budget.apply(id.group, now, params, spend, |effective, step| {
-                    steps[effective.index] = Some(step);
-                })
+                budget.apply(id.group, now, params, |_| effect, &mut limits)
             });
         }
-        let steps = steps.into_iter().flatten();
-        steps.for_each(|step| decision.push_limit(step));
-        decision.select_binding_limit();
-        decision
+        Charged::from_limits(now, &mut limits)
     }
 
     fn write(&mut self, id: EntryId<'_>, step: impl FnOnce(&mut Budget) -> bool) {

@@ -32,7 +32,7 @@ use crate::store::redis::{
     connection::outage_log::OutageLog,
     keyspace::KeyNames,
 };
-use crate::{decision::Decision, store::contract::StoreError};
+use crate::{decision::Charged, store::contract::StoreError};
 
 /// A batch has at most this many hits: the server serves no other client until all of them are decided.
 ///
@@ -66,7 +66,7 @@ pub(in crate::store::redis) struct QueuedHit {
 #[derive(Debug)]
 pub(in crate::store::redis) enum BatchOutcome {
     /// The batch decided the hit, or failed. The hit is not sent again.
-    Decided(Result<Decision, StoreError>),
+    Decided(Result<Charged, StoreError>),
     /// Nothing was executed for the hit. Its caller sends it in a call of its own, within the same deadline.
     SendSingle {
         /// Whether the script left the key out. It would do so again.

@@ -21,7 +21,7 @@ use crate::store::redis::{
 use crate::{
     algorithm::WireState,
     budget::{cap_waits, remaining_ttl},
-    decision::LimitDecision,
+    decision::{LimitDecision, RefundMark},
     limit::Limit,
     policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, Policy},
     time::{MAX_EXACT, Timestamp},
@@ -210,17 +210,6 @@ impl CheckCommand {
         }
     }
 
-    /// The flags of a prefetch call. A hit of cost 0 writes there, because it charges further units.
-    pub(in crate::store::redis) fn prefetch_flags(&self) -> u8 {
-        let is_plain_peek = self.params.cost == 0 && self.params.mode == HitMode::Charge;
-        self.time_flag()
-            | if is_plain_peek {
-                0
-            } else {
-                self.read_only_flag()
-            }
-    }
-
     /// [`FLAG_TIME_GIVEN`] where a test gives the time.
     pub(in crate::store::redis) const fn time_flag(&self) -> u8 {
         match self.now {
@@ -253,7 +242,7 @@ impl CheckCommand {
         wire: WireReply<'_>,
         expires: Timestamp,
         charged: u64,
-    ) -> Result<LimitDecision, InvalidReply> {
+    ) -> Result<(LimitDecision, RefundMark), InvalidReply> {
         // A charge has just set the expiry that the limits need. Otherwise waits end when the old value expires.
         let left = if charged > 0 {
             Duration::MAX
@@ -261,11 +250,12 @@ impl CheckCommand {
             remaining_ttl(expires, wire.now)
         };
         let demand = effective.demand(self.params);
-        let decision = effective
+        let reported = effective
             .limit
             .report(state, wire.before, wire.now, demand, charged);
-        let decision = decision.ok_or(InvalidReply::CorruptState)?;
-        Ok(effective.report(cap_waits(decision, left), charged))
+        let (mut decision, mark) = reported.ok_or(InvalidReply::CorruptState)?;
+        cap_waits(&mut decision, left);
+        Ok((effective.report(decision, charged), mark))
     }
 
     /// The decisions of all limits of the scope, in the order of the message.
@@ -284,14 +274,15 @@ impl CheckCommand {
             for effective in &group.limits {
                 let state = *states.next().ok_or(InvalidReply::Malformed)?;
                 let decode = |charged| self.decode_limit(effective, state, wire, *expires, charged);
-                let decision = decode(charged)?;
+                let (decision, mark) = decode(charged)?;
                 limits.push(LimitReply {
                     index: effective.index,
                     decision,
+                    mark,
                     uncharged: match self.scope {
                         // A policy that one call decides is all or nothing, so it needs no refund.
                         Scope::Policy => decision,
-                        Scope::Group(_) => decode(0)?,
+                        Scope::Group(_) => decode(0)?.0,
                     },
                 });
             }
@@ -371,7 +362,7 @@ fn read_states<'a>(
 ///
 /// | offset | bytes | content |
 /// |---|---|---|
-/// | 0 | 1 | flags: [`FLAG_TIME_GIVEN`], and [`FLAG_READ_ONLY`] of a prefetch |
+/// | 0 | 1 | flags: [`FLAG_TIME_GIVEN`] |
 /// | 1 | 8 | now, in microseconds; 0 and not read without [`FLAG_TIME_GIVEN`] |
 /// | 9 | 8 | deadline, in microseconds of the same clock; 0 for none |
 /// | 17 | 8 | the cost of a hit, or the units of a settlement; at most 2^53 - 1 |

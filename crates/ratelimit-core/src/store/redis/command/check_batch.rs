@@ -20,7 +20,7 @@ use crate::store::redis::{
 };
 use crate::{
     algorithm::WireState,
-    decision::Decision,
+    decision::Charged,
     limit::Limit,
     policy::{EffectiveLimit, HitParams},
     time::{MAX_EXACT, Timestamp},
@@ -279,7 +279,7 @@ impl BatchEntry {
         &self,
         index: usize,
         command: &CheckCommand,
-    ) -> Result<Option<Decision>, InvalidReply> {
+    ) -> Result<Option<Charged>, InvalidReply> {
         match self {
             BatchEntry::Fallback => Ok(None),
             BatchEntry::Corrupt => Err(InvalidReply::CorruptState),
@@ -290,7 +290,7 @@ impl BatchEntry {
 
 impl LimitsReply {
     /// The decision for the hit at `index`: the first `fitting` hits pass, each after the charges before it.
-    fn decision(&self, index: usize, command: &CheckCommand) -> Result<Decision, InvalidReply> {
+    fn decision(&self, index: usize, command: &CheckCommand) -> Result<Charged, InvalidReply> {
         let fits = index < self.fitting;
         let states_after = self.states_after.as_ref().filter(|_| !fits);
         // A denied hit starts from `states_after`, which include all charges.
@@ -306,7 +306,7 @@ impl LimitsReply {
             states: states_after.unwrap_or(&self.states),
             before,
         })?;
-        Ok(reply.decision())
+        Ok(reply.charged())
     }
 }
 

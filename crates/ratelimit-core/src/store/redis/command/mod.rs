@@ -8,7 +8,6 @@
 //! | [`check_batch`] | `lua/check_unrolled.lua` | each key of the batch once |
 //! | [`check_joint`] | `lua/check.lua` | the keys of all members, each once |
 //! | [`check_joint_windows`] | `lua/check_joint_windows.lua` | one for each member |
-//! | [`prefetch`] | `lua/prefetch.lua` | one for each key of the policy |
 //! | [`settle`] | `lua/settle.lua` | one for each key of the policy |
 //! | [`reset`] | `lua/reset.lua` | one |
 //!
@@ -18,7 +17,6 @@ pub(super) mod check;
 pub(super) mod check_batch;
 pub(super) mod check_joint;
 pub(super) mod check_joint_windows;
-pub(super) mod prefetch;
 pub(super) mod reply;
 pub(super) mod reset;
 pub(super) mod settle;

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::store::redis::wire::{read_f64, to_exact_u64};
 use crate::{
     algorithm::WireState,
-    decision::{Decision, LimitDecision, RefundMark},
+    decision::{Charged, ChargedLimit, ChargedLimits, LimitDecision, RefundMark},
     time::Timestamp,
 };
 
@@ -130,6 +130,8 @@ pub(in crate::store::redis) struct LimitReply {
     pub(in crate::store::redis) index: usize,
     /// The decision after the hit, with its charge if it was allowed.
     pub(in crate::store::redis) decision: LimitDecision,
+    /// The mark that a refund of the charge needs. It goes into the receipt.
+    pub(in crate::store::redis) mark: RefundMark,
     /// The decision as if the hit had been charged nothing, for hits that are refunded because another key denied.
     ///
     /// Equal to `decision` where one call covers the whole policy.
@@ -137,25 +139,24 @@ pub(in crate::store::redis) struct LimitReply {
 }
 
 impl LimitReply {
-    /// The mark that a refund of the charge needs. It goes into the receipt.
-    pub(in crate::store::redis) const fn refund_mark(&self) -> RefundMark {
-        self.decision.refund_mark()
-    }
-
     /// The reply after the charge was refunded.
     pub(in crate::store::redis) const fn refunded(mut self) -> LimitReply {
         self.decision = self.uncharged;
+        self.mark = RefundMark::NONE;
         self
     }
 }
 
 impl CheckReply {
-    /// The decision of a policy, whose limits are all in the reply.
-    ///
-    /// The limits are sorted first: replies list them key by key, and users see them in the order of the policy.
-    pub(in crate::store::redis) fn decision(mut self) -> Decision {
-        self.limits.sort_unstable_by_key(|limit| limit.index);
-        Decision::from_limits(self.now, self.limits.iter().map(|limit| limit.decision))
+    /// The answer of a policy, whose limits are all in the reply.
+    pub(in crate::store::redis) fn charged(self) -> Charged {
+        let limits = self.limits.iter().map(|limit| ChargedLimit {
+            index: limit.index,
+            decision: limit.decision,
+            mark: limit.mark,
+        });
+        let mut limits: ChargedLimits = limits.collect();
+        Charged::from_limits(self.now, &mut limits)
     }
 }
 

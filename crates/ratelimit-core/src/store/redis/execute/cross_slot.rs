@@ -19,10 +19,7 @@
 //! five seconds. The failure mode decides when a charge fails; a denial stands whatever fails
 //! behind it (`docs/decisions/0009-keys-apart.md`).
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use crate::store::redis::{
     call::{self, call_work},
@@ -35,7 +32,7 @@ use crate::store::redis::{
 };
 use crate::{
     budget::Adjustment,
-    decision::{Decision, Level, LimitDecision, Outcome, RefundMark},
+    decision::{Charged, LimitDecision, RefundMark},
     policy::HitMode,
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
@@ -73,7 +70,7 @@ impl UndoableHit {
     /// released.
     pub(in crate::store::redis) async fn check_across_slots(
         self: &Arc<UndoableHit>,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         // A peek, a dry run and an impossible hit read every key and charge none.
         let is_meant = self.pending.command.charges() && self.hit().can_ever_fit();
         let mut steps = LimitReplies::new();
@@ -135,7 +132,7 @@ impl UndoableHit {
             limits: steps,
             has_replaced: false,
         };
-        Ok(reply.decision())
+        Ok(reply.charged())
     }
 
     /// Refunds the charges of earlier keys, and has limits that count denied hits record the
@@ -197,16 +194,13 @@ impl UndoableHit {
     /// They never decide: another key has denied already.
     fn unknown_replies(&self, number: usize) -> impl Iterator<Item = LimitReply> {
         let group = &self.pending.command.policy.groups()[number];
-        let delay = Duration::ZERO;
         group.limits.iter().map(move |effective| {
-            let unused = LimitDecision {
-                level: Level::NOT_READ,
-                ..LimitDecision::new(Outcome::Allowed { delay }, effective.limit.capacity())
-            };
+            let unread = LimitDecision::unread(effective.limit.capacity());
             LimitReply {
                 index: effective.index,
-                decision: unused,
-                uncharged: unused,
+                decision: unread,
+                mark: RefundMark::NONE,
+                uncharged: unread,
             }
         })
     }
@@ -322,7 +316,7 @@ impl UndoableHit {
         let hit: Hit<'_> = self.hit();
         let mut marks = vec![RefundMark::NONE; hit.policy.limits().len()];
         for step in &reply.limits {
-            marks[step.index] = step.refund_mark();
+            marks[step.index] = step.mark;
         }
         Receipt::from_marks(hit, reply.now, marks.into_iter())
     }

@@ -42,7 +42,7 @@ use crate::store::redis::{
     execute::{Executor, earliest},
 };
 use crate::{
-    decision::Decision,
+    decision::Charged,
     store::{
         contract::StoreError,
         hit::{Hit, OwnedHit},
@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// The decisions of the members, in the order of the caller.
-type JointResult = Result<Vec<Decision>, StoreError>;
+type JointResult = Result<Vec<Charged>, StoreError>;
 
 /// A joint hit that is being decided. It owns all that its task needs.
 ///
@@ -246,7 +246,7 @@ impl JointCall {
             if reply.has_replaced {
                 self.route.log().report_replaced(self.hit(index).policy);
             }
-            reply.decision()
+            reply.charged()
         });
         Ok(decisions.collect())
     }
@@ -290,7 +290,7 @@ impl JointCall {
 
     /// Charges the members one after another, and refunds the charges if the joint hit does not pass.
     async fn check_across_slots(self: &Arc<JointCall>) -> JointResult {
-        let mut decisions: Vec<Option<Decision>> = vec![None; self.members.len()];
+        let mut decisions: Vec<Option<Charged>> = vec![None; self.members.len()];
         for &index in &self.order {
             // A member that only watches is charged after the others have passed.
             let role = self.members[index].1;
@@ -322,31 +322,38 @@ impl JointCall {
             // The numbers without the charges, read before the caller's deadline so that the denial reaches it. A node
             // that does not answer leaves those with the charge.
             for (index, decision) in decisions.iter_mut().enumerate() {
-                if decision.as_ref().is_none_or(Decision::is_allowed)
+                if decision.as_ref().is_none_or(|charged| charged.is_allowed())
                     && let Ok(read) = self.check_member(self.hit(index).dry_run(), early).await
                 {
                     *decision = Some(read);
                 }
             }
         }
-        let times = decisions.iter().flatten().map(|decision| decision.now);
+        let times = decisions
+            .iter()
+            .flatten()
+            .map(|charged| charged.decision.now);
         let now = times.max().unwrap_or_default();
         let known = decisions.into_iter().enumerate();
         Ok(known
-            .map(|(index, decision)| decision.unwrap_or_else(|| unread(self.hit(index), now)))
+            .map(|(index, decision)| {
+                decision.unwrap_or_else(|| unread(self.hit(index), now).into())
+            })
             .collect())
     }
 
     /// Whether the joint hit passes by these decisions. A member that was not decided does not fit.
-    fn passes(&self, decisions: &[Option<Decision>]) -> bool {
-        let fits = decisions
-            .iter()
-            .map(|decision| decision.as_ref().is_some_and(Decision::is_allowed));
+    fn passes(&self, decisions: &[Option<Charged>]) -> bool {
+        let fits = decisions.iter().map(|decision| {
+            decision
+                .as_ref()
+                .is_some_and(|charged| charged.is_allowed())
+        });
         passes(self.members.iter().map(|(_, role)| *role).zip(fits))
     }
 
     /// Decides one member as a single hit by `deadline`. Its late reply says nothing of the joint hit.
-    async fn check_member(&self, hit: Hit<'_>, deadline: Instant) -> Result<Decision, StoreError> {
+    async fn check_member(&self, hit: Hit<'_>, deadline: Instant) -> Result<Charged, StoreError> {
         let prepared = self.executor.prepare(hit.deadline(deadline));
         let prepared = prepared.map_err(|_| StoreError::Unavailable { source: None })?;
         let checked = Arc::clone(&self.executor).check(prepared, self.latest);
@@ -359,7 +366,7 @@ impl JointCall {
     ///
     /// Each has the time of its own node, so that a refund finds its charge. A member that was denied or is read only
     /// has none.
-    fn receipts<'d>(&self, decisions: impl Iterator<Item = &'d Option<Decision>>) -> Vec<Receipt> {
+    fn receipts<'d>(&self, decisions: impl Iterator<Item = &'d Option<Charged>>) -> Vec<Receipt> {
         let decided = decisions.enumerate();
         let charged = decided
             .filter_map(|(index, decision)| Receipt::new(self.hit(index), decision.as_ref()?));
@@ -406,7 +413,7 @@ impl JointCall {
     /// Undoes a joint hit whose caller is gone: refunds it after a timeout, and otherwise only releases its slots.
     fn spawn_undo(&self, decisions: JointResult) {
         let Ok(decisions) = decisions else { return };
-        let decisions: Vec<Option<Decision>> = decisions.into_iter().map(Some).collect();
+        let decisions: Vec<Option<Charged>> = decisions.into_iter().map(Some).collect();
         if !self.passes(&decisions) {
             return;
         }

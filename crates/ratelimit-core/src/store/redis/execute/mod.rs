@@ -14,7 +14,6 @@
 mod bulkhead;
 mod cross_slot;
 mod joint;
-mod prefetch;
 mod settle;
 mod undoable;
 
@@ -43,7 +42,7 @@ use crate::store::redis::{
     keyspace::KeySpace,
 };
 use crate::{
-    decision::Decision,
+    decision::Charged,
     metrics,
     store::{
         contract::StoreError,
@@ -178,7 +177,7 @@ impl Executor {
     pub(super) async fn check_when_connected(
         self: Arc<Executor>,
         hit: OwnedHit,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let groups = hit.as_hit().policy.groups();
         let names = self
             .keys
@@ -225,7 +224,7 @@ impl Executor {
         self: Arc<Executor>,
         prepared: PreparedHit,
         latest: Instant,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let PreparedHit {
             route,
             pending,
@@ -300,7 +299,7 @@ impl Executor {
     /// breaker opens for a server that is silent, and not for one that is slower than the caller.
     fn spawn_timeout(
         self: &Arc<Executor>,
-        reply: impl Future<Output = Result<Decision, StoreError>> + Send + 'static,
+        reply: impl Future<Output = Result<Charged, StoreError>> + Send + 'static,
         route: Route,
         latest: Instant,
     ) {
@@ -384,7 +383,7 @@ impl Executor {
         pending: &PendingHit,
         deadline: Instant,
         skip_fast_script: bool,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         let PendingHit { command, names } = pending;
         if command.is_unrolled() && !skip_fast_script {
             let batch = BatchCommand::new(command, [1]);
@@ -407,7 +406,7 @@ impl Executor {
         if reply.has_replaced {
             route.log().report_replaced(&command.policy);
         }
-        Ok(reply.decision())
+        Ok(reply.charged())
     }
 
     /// The connection for a Redis key.

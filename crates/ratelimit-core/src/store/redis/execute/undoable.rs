@@ -30,7 +30,7 @@ use crate::store::redis::{
 };
 use crate::{
     budget::Adjustment,
-    decision::Decision,
+    decision::Charged,
     limit::Limit,
     metrics,
     policy::Policy,
@@ -49,7 +49,7 @@ const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The decision that the task sends to its caller.
-type CheckResult = Result<Decision, StoreError>;
+type CheckResult = Result<Charged, StoreError>;
 
 /// A hit that may have to be undone.
 ///
@@ -98,7 +98,7 @@ impl Executor {
         hit: OwnedHit,
         deadline: Instant,
         is_short: bool,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Charged, StoreError> {
         // The caller holds the permit, not the task: a runtime that is not driven would keep it.
         let executor = Arc::clone(&self);
         let policy = pending.command.policy.shared_name();

@@ -23,12 +23,6 @@ pub(super) const CHECK_JOINT_WINDOWS: &str =
 pub(super) const SETTLE: &str = include_str!("../../../../lua/settle.lua");
 /// Clears a key.
 pub(super) const RESET: &str = include_str!("../../../../lua/reset.lua");
-/// Reads the values of all keys.
-pub(super) const READ_BUDGETS: &str = include_str!("../../../../lua/read_budgets.lua");
-/// Writes the values that have changed.
-pub(super) const WRITE_BUDGETS: &str = include_str!("../../../../lua/write_budgets.lua");
-/// A hit, and units for later.
-pub(super) const PREFETCH: &str = include_str!("../../../../lua/prefetch.lua");
 
 /// The file of an algorithm. A leaky bucket takes the step of a token bucket.
 pub(super) const fn file(algorithm: Algorithm) -> &'static str {
