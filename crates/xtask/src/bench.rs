@@ -94,7 +94,7 @@ pub(crate) fn run_gate(args: &[String]) -> Result<(), Failure> {
     // The server of the dev profile, which tests have built: a release build takes minutes.
     let build = "build -q -p ratelimit-server --bin ratelimit-server";
     let build: Vec<&str> = build.split(' ').collect();
-    run(&mut cargo(&build), "mend what does not compile")?;
+    run(&mut cargo(&build), "fix what does not compile")?;
     start("gate", "--bin gate --bin instructions", args, None)
 }
 
@@ -108,7 +108,7 @@ fn start(
     let server = Redis::ensure_binary()?;
     let build = format!("build --release -q -p ratelimit-bench {bins}");
     let build: Vec<&str> = build.split(' ').collect();
-    run(&mut cargo(&build), "mend what does not compile")?;
+    run(&mut cargo(&build), "fix what does not compile")?;
 
     let mut program = std::process::Command::new(release_folder()?.join(program));
     program.args(args).env("REDIS_SERVER_BIN", server);

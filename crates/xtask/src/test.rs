@@ -22,7 +22,7 @@ Environment:
   RATELIMIT_TEST_REDIS_URL  Use the server at this address
   REDIS_SERVER_BIN          Start this binary, not the `redis-server` in PATH";
 
-const ADVICE: &str = "mend the failing test; `cargo xtask test -- <name>` runs one";
+const ADVICE: &str = "fix the failing test; `cargo xtask test -- <name>` runs one";
 
 /// The target that `--fast` leaves out.
 const CHAOS: &str = "chaos";

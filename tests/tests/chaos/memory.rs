@@ -107,13 +107,13 @@ async fn a_server_that_is_almost_full_is_warned_about() {
             .any(|name| name.contains("memory_used"))
     };
     eventually("the used memory is exported", async || gauge()).await;
-    assert!(observed.lines("of its maxmemory").is_empty());
+    assert!(observed.lines("Redis is almost full").is_empty());
 
     let almost = fixture.info("used_memory") * 100 / 95;
     fixture.command(&format!("CONFIG SET maxmemory {almost}"));
 
     eventually("a warning", async || {
-        !observed.lines("of its maxmemory").is_empty()
+        !observed.lines("Redis is almost full").is_empty()
     })
     .await;
 }

@@ -6,11 +6,12 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 64] = [
+const OWN_TARGETS: [&str; 65] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
-    "ratelimit_core::limiter::fallback::catch_up",
+    "ratelimit_core::limiter::fallback",
+    "ratelimit_core::limiter::fallback::charge",
     "ratelimit_core::limiter::policy_names",
     "ratelimit_core::limiter::prefetch",
     "ratelimit_core::limiter::reservation",

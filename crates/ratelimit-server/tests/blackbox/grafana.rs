@@ -2,26 +2,30 @@
 
 use std::{collections::BTreeSet, process::Command};
 
-use ratelimit_tests::{page::Page, redis::TestRedis};
+use ratelimit_tests::{page::Page, redis::RedisProcess};
 use serde_json::Value;
 
-use crate::server::{CHECK, Server};
+use crate::server::{CHECK, Server, until};
 
 const DASHBOARD: &str = include_str!("../../../../docs/grafana/dashboard.json");
 const ALERTS: &str = include_str!("../../../../docs/grafana/alerts.yml");
 
 /// All that servers expose: one with its Redis, one whose Redis is away, and one in memory.
 async fn exposed() -> String {
-    let redis = TestRedis::start().await;
+    let redis = RedisProcess::start(&["--maxmemory", "100mb"]);
+    let url = redis.url();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nowhere = format!("redis://{}", free.local_addr().unwrap());
     drop(free);
     let mut all = String::new();
     let args = |url| ["--redis", url, "--redis-prefix", "grafana"];
-    for server in [
-        Server::start_connected(&args(redis.url())),
-        Server::start(&args(&nowhere)),
-    ] {
+    let connected = Server::start_connected(&args(&url));
+    until(async || {
+        let metrics = connected.get("/actuator/prometheus").await.body;
+        metrics.contains("redis_memory_used_ratio").then_some(())
+    })
+    .await;
+    for server in [connected, Server::start(&args(&nowhere))] {
         server.get(&format!("{CHECK}?key=k")).await;
         all += &server.get("/actuator/prometheus").await.body;
     }

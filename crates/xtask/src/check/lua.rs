@@ -89,7 +89,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     }
     Failure::unless_none(
         problems,
-        "mend the warnings; .luacheckrc says what a script may use",
+        "fix the warnings; .luacheckrc says what a script may use",
     )
 }
 

@@ -184,8 +184,9 @@ impl OutageLog {
         if let Some(left_out) = self.full.permit() {
             tracing::warn!(
                 server,
+                used_percent = percent,
                 left_out,
-                "Redis uses {percent} % of its maxmemory; when it is full, the fallback applies to all policies: raise maxmemory"
+                "Redis is almost full: raise maxmemory, or the fallback will apply to all policies"
             );
         }
     }
