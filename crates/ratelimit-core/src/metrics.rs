@@ -397,9 +397,12 @@ mod of_redis {
     }
 
     /// Sets the part of its memory that a server uses.
-    pub(crate) fn redis_memory(server: &str, percent: u64) {
-        let percent = u32::try_from(percent).unwrap_or(u32::MAX);
-        gauge!(REDIS_MEMORY, "server" => server.to_owned()).set(f64::from(percent) / 100.0);
+    ///
+    /// NaN for `None`, so that an alert on its last value ends.
+    pub(crate) fn redis_memory(server: &str, percent: Option<u64>) {
+        let percent = percent.map(|percent| u32::try_from(percent).unwrap_or(u32::MAX));
+        let ratio = percent.map_or(f64::NAN, |percent| f64::from(percent) / 100.0);
+        gauge!(REDIS_MEMORY, "server" => server.to_owned()).set(ratio);
     }
 
     /// Counts a restart of a background task.

@@ -447,3 +447,30 @@ async fn a_store_without_joint_hits_leaves_them_to_the_failure_mode() {
         }
     ));
 }
+
+/// A denied joint hit leaves a copy of the budgets, which may take less memory.
+#[tokio::test]
+async fn joint_hits_that_pass_and_fail_in_turn_are_counted_with_the_memory_that_they_take() {
+    let store = MemoryStore::new();
+    let log = policy("log", "sliding_window_log 1000/d");
+    let spent = policy("spent", "fixed_window 1/366d");
+    let subject = key("k");
+    let hit = |policy| JointHit::new(Hit::new(policy, &subject));
+    assert!(
+        store
+            .hit(Hit::new(&spent, &subject))
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+
+    for _ in 0..500 {
+        assert!(store.hit_joint(&[hit(&log)]).await.unwrap()[0].is_allowed());
+        let denied = store.hit_joint(&[hit(&log), hit(&spent)]).await.unwrap();
+        assert!(!denied[1].is_allowed());
+    }
+
+    // 500 stamps of 8 bytes, with as much unused capacity, and two keys.
+    let bytes = store.stats().bytes;
+    assert!((4_000..10_000).contains(&bytes), "{bytes} bytes");
+}

@@ -14,7 +14,7 @@ use std::{
 
 use futures_util::future::join_all;
 use ratelimit_core::{
-    Clock, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
+    Clock, FailureMode, KeySet, Limiter, MemoryStore, Policy, Throttle, Timestamp, Verdict,
     store::{Adjustment, Charged, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 use ratelimit_tests::random::Random;
@@ -531,6 +531,29 @@ async fn hits_beyond_a_full_queue_get_no_second_budget() {
         // A bucket gains a unit in 50 ms.
         assert!(passed <= LIMIT + 1, "{text}: {passed}");
         assert!(passed >= MAX_IN_FLIGHT as u64, "{text}: {passed}");
+    }
+}
+
+/// A decision reports the plain limit, so the headroom that was spent is not seen in it.
+#[tokio::test(start_paused = true)]
+async fn the_headroom_of_a_soft_limit_is_not_given_again_in_each_outage() {
+    for text in [FIXED_WINDOW, LOG, COUNTER] {
+        let world = World::new();
+        let link = Link::new(&MemoryStore::new().clock(world.clock.clone()), &world, 0);
+        let limit = policy("soft", text).with_throttle(Throttle::Soft { percent: 50 });
+        let (limiter, limit) = (Limiter::new(link.clone()), limit.unwrap());
+        let mut passed = 0;
+        for round in 0..10 {
+            link.is_down.store(round % 2 == 1, SeqCst);
+            for _ in 0..30 {
+                let verdict = limiter.check(&limit, &key("k")).await;
+                passed += u64::from(verdict.is_allowed());
+            }
+        }
+        assert!(
+            (LIMIT..=LIMIT + LIMIT / 2).contains(&passed),
+            "{text}: {passed}"
+        );
     }
 }
 

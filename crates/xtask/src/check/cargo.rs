@@ -125,7 +125,7 @@ pub(crate) const PACKAGE_ADVICE: &str = "see `include` and the fields of [packag
 
 /// `cargo package` for all published crates.
 pub(crate) fn package_command(workspace: &Workspace) -> Command {
-    let mut package = cargo(&["package", "--quiet", "--allow-dirty"]);
+    let mut package = cargo(&["package", "--allow-dirty"]);
     for published in workspace.published() {
         package.args(["-p", &published.name]);
     }

@@ -42,8 +42,11 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
         Vec::new()
     };
     if paths.is_empty() {
-        println!("there is no script yet");
-        return Ok(());
+        let problem = format!("{} has no scripts", lua.display());
+        return Err(Failure::new(
+            problem,
+            "run this at the top of the repository",
+        ));
     }
     if !answers("luacheck") {
         let installed = install::install(&PACKAGE);

@@ -240,7 +240,8 @@ impl Charge {
         // A charge is sent once, so only to a store that answers.
         match store.hit(self.hit.as_hit().cost(0)).await {
             Ok(_) | Err(StoreError::Refused { .. }) => {}
-            Err(error) => return Err(error),
+            // Nothing was charged: neither these units nor the hit that waits for them.
+            Err(_) => return Err(StoreError::Unavailable { source: None }),
         }
         self.may_be_made = true;
         let (hit, units) = (self.hit.as_hit(), self.units.iter().copied().max());
@@ -280,7 +281,8 @@ impl Drop for Charge {
         let hit = self.hit.as_hit();
         let mut known = lock(&self.fallback.known);
         if let Some(budget) = known.get(&hit, &hit.policy.groups()[self.group]) {
-            budget.end_charge(self.may_be_made, &self.fallback.uncharged);
+            let end = self.end.subscribe();
+            budget.end_charge(&end, self.may_be_made, &self.fallback.uncharged);
         }
         drop(known);
         self.end.send_replace(Some(self.may_be_made));

@@ -393,14 +393,17 @@ impl KnownBudget {
     }
 
     /// Ends a charge. If it may have been made, the store knows of its units.
-    pub(super) fn end_charge(&mut self, may_be_made: bool, count: &AtomicUsize) {
+    ///
+    /// A charge from before a reset changes nothing.
+    pub(super) fn end_charge(&mut self, end: &ChargeEnd, may_be_made: bool, count: &AtomicUsize) {
         let Some(local) = &mut self.local else {
             return;
         };
         let Some(uncharged) = &mut local.uncharged else {
             return;
         };
-        let Some(charged) = uncharged.charging.take() else {
+        let is_own = |charging: &mut ChargeInFlight| charging.end.same_channel(end);
+        let Some(charged) = uncharged.charging.take_if(is_own) else {
             return;
         };
         if may_be_made {

@@ -123,25 +123,24 @@ impl Fallback {
     pub(super) fn replied(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
         self.clock.observe(decision.now, received);
         let limits: SmallVec<[LimitDecision; MAX_LIMITS]> = decision.limits().collect();
-        {
-            let mut known = lock(&self.known);
-            for group in hit.policy.groups() {
-                let Some(reply) = reply_of(group, &limits, decision.now) else {
-                    continue;
-                };
-                // Nothing is remembered of a key that has spent nothing.
-                let budget = if reply.is_unspent() {
-                    known.get(hit, group)
-                } else {
-                    known.get_or_insert(hit, group, || decision.now)
-                };
-                if let Some(budget) = budget
-                    && budget.accepts(&reply)
-                {
-                    self.take_reply(budget, hit, group, reply);
-                }
+        let mut known = lock(&self.known);
+        for group in hit.policy.groups() {
+            let Some(reply) = reply_of(group, &limits, decision.now) else {
+                continue;
+            };
+            // Nothing is remembered of a key that has spent nothing.
+            let budget = if reply.is_unspent() {
+                known.get(hit, group)
+            } else {
+                known.get_or_insert(hit, group, || decision.now)
+            };
+            if let Some(budget) = budget
+                && budget.accepts(&reply)
+            {
+                self.take_reply(budget, hit, group, reply);
             }
         }
+        // Under the lock, so that no local decision comes between reading a budget and writing it.
         if decision.is_allowed() && !hit.is_read_only() && hit.policy.has_concurrency_limit() {
             self.hold_slots(hit, decision.now);
         }
@@ -372,7 +371,11 @@ fn reply_of(group: &LimitGroup, limits: &[LimitDecision], now: Timestamp) -> Opt
         if !decision.is_read {
             return None;
         }
-        let spent = decision.limit.saturating_sub(decision.remaining);
+        // A decision reports the plain limit. Where nothing is left of it, the headroom of a throttle may be spent too.
+        let spent = match decision.remaining {
+            0 => effective.limit.capacity(),
+            remaining => decision.limit.saturating_sub(remaining),
+        };
         // The block of a penalty box is not seen in the units that are left.
         let blocked_until = match (decision.outcome, effective.limit) {
             (Outcome::Denied { retry_after }, Limit::PenaltyBox(_)) => now + retry_after,

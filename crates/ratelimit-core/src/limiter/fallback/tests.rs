@@ -216,7 +216,9 @@ async fn units_that_were_refunded_locally_are_not_charged() {
     let (limit, alice) = (policy("fixed_window 10/d"), key("alice"));
     store.switch(true);
     let (_, reservation) = limiter.reserve(Hit::new(&limit, &alice).cost(5)).await;
-    let bytes = reservation.unwrap().into_receipt().to_bytes();
+    let mut bytes = reservation.unwrap().into_receipt().to_bytes();
+    // Earlier releases set a bit for charges that the store did not know.
+    bytes[1] |= 0x80;
     let receipt = Receipt::from_bytes(&bytes, |_| Some(limit.clone())).unwrap();
     limiter.settle(&receipt, 2).await.unwrap();
     store.switch(false);

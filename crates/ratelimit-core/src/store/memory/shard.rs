@@ -189,8 +189,15 @@ impl Shard {
         let change = locked.change;
         if change.is_stored {
             self.update(id, index, bytes_before, change, own);
+        } else {
+            self.recount(index, bytes_before);
         }
         result
+    }
+
+    /// Counts the memory of an entry again whose budget did not change, but may be a copy with less capacity.
+    fn recount(&mut self, index: usize, bytes_before: usize) {
+        self.bytes = self.bytes - bytes_before + self.entries[index].bytes();
     }
 
     /// Takes the budget of a key out of its entry; an unknown key has an empty one. [`put`](Shard::put) must follow
@@ -218,6 +225,8 @@ impl Shard {
                 self.entries[index].budget = budget;
                 if change.is_stored {
                     self.update(id, index, taken.bytes, change, own);
+                } else {
+                    self.recount(index, taken.bytes);
                 }
             }
             None if change.is_stored => self.insert(id, budget, change, own),

@@ -161,6 +161,11 @@ impl<'a> Decoded<'a> {
             .byte()
             .filter(|version| (VERSION_WITHOUT_REFUNDS..=VERSION).contains(version))?;
         let (kind, instances) = (reader.byte()?, u32::from_be_bytes(reader.take()?));
+        // Earlier releases set this bit for local charges that Redis was to be charged for later.
+        let kind = match kind {
+            0x81 | 0x82 => kind & 0x7f,
+            kind => kind,
+        };
         let origin = match (kind, NonZeroU32::new(instances)) {
             // Other combinations, such as a share without instances, are never written.
             (0, None) => ChargedBy::Store,

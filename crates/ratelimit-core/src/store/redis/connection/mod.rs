@@ -305,6 +305,9 @@ impl ConnectionInner {
         self.slot.send_replace(None);
         self.lost.notify_one();
         metrics::store_up(server, false);
+        if about.memory_percent.is_some() {
+            metrics::redis_memory(server, None);
+        }
         let fault = connected.fault.get().map_or("", String::as_str);
         self.log.log_lost(server, fault);
     }
@@ -460,7 +463,7 @@ impl ConnectionInner {
         if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, info).await {
             metrics::evicted(&self.server, about.evicted);
             if let Some(percent) = about.memory_percent {
-                metrics::redis_memory(&self.server, percent);
+                metrics::redis_memory(&self.server, Some(percent));
                 if percent >= FULL_PERCENT && about.eviction.is_none() {
                     self.log.log_almost_full(&self.server, percent);
                 }
