@@ -121,7 +121,7 @@ fn promtool_accepts_the_alert_rules() {
 
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && told.contains("8 rules found"),
+        output.status.success() && told.contains("9 rules found"),
         "{output:?}"
     );
 }
