@@ -97,7 +97,7 @@ pub const PREFETCH_HITS: &str = "rate_limiter_prefetch_hits_total";
 pub const PREFETCH_CALLS: &str = "rate_limiter_prefetch_calls_total";
 /// Counter: prefetched units that expired unspent and were returned to the store, by `policy`.
 pub const PREFETCH_VOID: &str = "rate_limiter_prefetch_void_total";
-/// Counter: prefetched units that were dropped because their budget was reset, by `policy`.
+/// Counter: prefetched units that were dropped because their budget was reset or their return got no reply, by `policy`.
 pub const PREFETCH_DROPPED: &str = "rate_limiter_prefetch_dropped_total";
 /// Gauge: prefetched units that this process holds and has not spent, by `policy`.
 pub const PREFETCH_UNITS: &str = "rate_limiter_prefetch_units";

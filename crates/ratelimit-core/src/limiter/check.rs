@@ -72,9 +72,8 @@ impl Check {
         if let Some(started) = started {
             record_duration(hit, started);
         }
-        #[cfg(feature = "tokio")]
         if hit.policy.prefetch().is_some() {
-            limiter.warn_prefetch_in_memory(hit.policy);
+            limiter.shared.prefetch.announce(hit.policy);
         }
         let Charged { decision, marks } = charged;
         let verdict = Verdict::Checked(decision);
@@ -85,8 +84,9 @@ impl Check {
     #[inline(never)]
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
-        #[cfg(feature = "tokio")]
-        if let Some(decision) = limiter.shared.hot_keys.try_spend(&hit) {
+        if hit.policy.prefetch().is_some()
+            && let Some(decision) = limiter.shared.prefetch.try_spend(&hit)
+        {
             return Check::finish(limiter, hit, Ok(decision.into()), started);
         }
         let deny_cache = &limiter.shared.deny_cache;
@@ -199,8 +199,9 @@ impl Limiter {
         };
         self.shared.deny_cache.record(hit, lookup, decision);
         self.record_reply(&hit, decision, received);
-        #[cfg(feature = "tokio")]
-        self.shared.hot_keys.replied(self, &hit, decision);
+        if hit.policy.prefetch().is_some() {
+            self.shared.prefetch.replied(self, &hit, decision);
+        }
     }
 }
 

@@ -22,7 +22,6 @@ mod fallback;
 mod joint;
 mod offenders;
 mod policy_names;
-#[cfg(feature = "tokio")]
 mod prefetch;
 mod reservation;
 mod reset;
@@ -47,8 +46,6 @@ pub use self::{
     settle::SettleError,
     verdict::{JointVerdict, MemberVerdict, UncheckedReason, Verdict},
 };
-#[cfg(feature = "tokio")]
-use crate::limiter::prefetch::HotKeys;
 #[cfg(feature = "acquire")]
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{
@@ -56,6 +53,7 @@ use crate::limiter::{
     deny_cache::DenyCache,
     fallback::Fallback,
     policy_names::PolicyNames,
+    prefetch::Prefetch,
     verdict::Answer,
 };
 use crate::{
@@ -122,9 +120,8 @@ struct LimiterInner {
     offenders: Offenders,
     /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
-    /// The keys of which units are charged in advance.
-    #[cfg(feature = "tokio")]
-    hot_keys: Arc<HotKeys>,
+    /// Pays hits on hot keys by units that were charged in advance.
+    prefetch: Arc<dyn Prefetch>,
     /// One permit for each settlement that is retried in the background.
     #[cfg(feature = "tokio")]
     late_settlements: Arc<tokio::sync::Semaphore>,
@@ -143,18 +140,16 @@ impl Limiter {
     pub fn new(store: impl Store) -> Limiter {
         let deny_cache = DenyCache::new(store.manual_clock());
         let fallback = Fallback::new(store.manual_clock());
-        #[cfg(feature = "tokio")]
-        let hot_keys = HotKeys::new(store.manual_clock());
+        // Recognised by type: a wrapper around a memory store is called through the trait.
+        let memory: Option<MemoryStore> = (&store as &dyn Any).downcast_ref().cloned();
         let shared = LimiterInner {
-            // Recognised by type: a wrapper around a memory store is called through the trait.
-            memory: (&store as &dyn Any).downcast_ref().cloned(),
+            prefetch: prefetch::over(&store, memory.is_some()),
+            memory,
             store: Arc::new(store),
             failure_mode: None,
             fallback: Arc::new(fallback),
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
-            #[cfg(feature = "tokio")]
-            hot_keys: Arc::new(hot_keys),
             #[cfg(feature = "tokio")]
             late_settlements: Arc::new(tokio::sync::Semaphore::new(settle::MAX_LATE_SETTLEMENTS)),
             policy_names: Arc::default(),

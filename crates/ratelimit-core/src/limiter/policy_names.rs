@@ -23,14 +23,13 @@ struct AnnouncedPolicy {
 impl Limiter {
     /// Logs one warning when a policy of the same name was announced with other limits.
     ///
-    /// A policy that would prefetch over a memory store causes a warning as well.
+    /// A policy that asks for prefetched units where there are none causes a warning as well.
     ///
     /// Budgets are stored by the name of their policy, so both spend one budget. Adapters announce the
     /// policy of each layer and handler.
     pub fn announce_policy(&self, policy: &Policy) {
-        #[cfg(feature = "tokio")]
-        if policy.prefetch().is_some() && self.shared.memory.is_some() {
-            self.warn_prefetch_in_memory(policy);
+        if policy.prefetch().is_some() {
+            self.shared.prefetch.announce(policy);
         }
         let limits = policy.to_string();
         let mut names = lock(&self.shared.policy_names.0);

@@ -62,8 +62,7 @@ impl Limiter {
             answer = answer.and(local.await).and(remote.await);
             // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));
-            #[cfg(feature = "tokio")]
-            shared.hot_keys.forget(Hit::for_keys(part, keys));
+            shared.prefetch.forget(Hit::for_keys(part, keys));
         }
         answer
     }

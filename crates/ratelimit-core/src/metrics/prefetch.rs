@@ -50,7 +50,7 @@ impl PrefetchMetrics {
         self.void.increment(units);
     }
 
-    /// Counts units that were dropped after a reset.
+    /// Counts units that were dropped after a reset, or whose return got no reply.
     pub(crate) fn count_dropped(&self, units: u64) {
         self.dropped.increment(units);
     }

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::{
+    WarnedPolicies,
     block::Block,
     clock::{AgeClock, Moment},
 };
@@ -190,6 +191,7 @@ pub(super) struct RefillTask {
     pub(super) limiter: Weak<LimiterInner>,
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: AgeClock,
+    pub(super) warned: Arc<WarnedPolicies>,
     pub(super) key: Arc<HotKey>,
 }
 
@@ -247,7 +249,7 @@ impl RefillTask {
         if let Some(block) = &mut block
             && block.left(self.clock.now()) == 0
         {
-            limiter.shared.hot_keys.warn_once(
+            self.warned.warn_once(
                 hit.policy,
                 "nothing is prefetched: the round trip to the store is longer than the share lasts",
             );
@@ -267,7 +269,9 @@ impl RefillTask {
             Some(shared) => Limiter { shared }.adjust(block.receipt(), change),
             None => self.store.settle(block.receipt(), change),
         };
-        let _ = settling.await;
+        if settling.await.is_err() {
+            self.key.metrics.count_dropped(block.unspent());
+        }
     }
 
     /// Waits for `span`, or until the task is woken.

@@ -1,21 +1,25 @@
 //! A limiter over a store whose answers are pending, on a clock that the test moves.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicUsize},
-    time::Instant,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use tokio::sync::RwLock;
 
-use super::*;
+use super::block::{self, BlockSize};
 use crate::{
     budget::Adjustment,
+    decision::Decision,
     key::Key,
     key_set::KeySet,
-    limiter::Verdict,
-    policy::{FailureMode, Throttle},
-    store::{MemoryStore, Receipt, Settlement, Store, StoreError, StoreFuture},
-    time::Timestamp,
+    limiter::{Limiter, Verdict},
+    policy::{FailureMode, Policy, Throttle},
+    store::{Hit, MemoryStore, Receipt, Settlement, Store, StoreError, StoreFuture},
+    time::{Clock, Timestamp},
 };
 
 /// A memory store that answers as one over a network does, and counts its calls.
