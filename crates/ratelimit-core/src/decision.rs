@@ -161,7 +161,7 @@ pub struct Decision {
     /// Whether the limiter decided from memory, with units that the store had charged before
     /// ([`Policy::with_prefetch`](crate::Policy::with_prefetch)).
     ///
-    /// `remaining` is then what the store had left at its last answer, with the units on hand.
+    /// `remaining` is then what the store had left when it charged these units, and those that are not spent yet.
     pub is_prefetched: bool,
     /// Whether a denial applies; unset if the policy is in shadow mode for this key.
     #[doc(alias = "shadow")]

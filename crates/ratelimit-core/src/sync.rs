@@ -1,7 +1,8 @@
 //! Locks that ignore poisoning.
 //!
-//! A panic while a lock is held would otherwise make every later check panic. The states behind our locks are valid
-//! between any two statements that can panic, so the next holder may use them.
+//! A panic while a lock is held would otherwise make every later check panic. The next holder finds a state that it can
+//! use, though not always a complete one: a call on several keys of the memory store that panics loses the budgets that it
+//! has taken out of their shards, and these keys start full.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

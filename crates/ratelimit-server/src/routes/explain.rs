@@ -59,7 +59,7 @@ struct LimitExplanation {
     passes_after_micros: Option<u64>,
 }
 
-/// How the policy prefetches, and the units of the key that this server has on hand.
+/// How the policy prefetches, and the units of the key that this server holds.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PrefetchExplanation {

@@ -2,7 +2,8 @@
 //!
 //! Lock order of the memory store:
 //!
-//! 1. A call locks its shards in ascending order of their index. It holds no other lock.
+//! 1. A call locks its shards in ascending order of their index, and takes no other lock while it holds them. Its caller
+//!    may hold one: the local fallback locks its table before it calls its store.
 //! 2. A sweep of another shard runs after the call has unlocked its own, and uses `try_lock`.
 //! 3. The stats reporter takes its own lock and then one shard after another. It runs only while the thread holds no
 //!    shard.
@@ -87,7 +88,7 @@ impl<'a> LockedShards<'a> {
         )
     }
 
-    /// The locked shard of a key. A linear search: a hit has at most eight keys.
+    /// The locked shard of a key. A linear search: a hit has at most eight keys, and so has each member of a joint hit.
     fn of(&mut self, all: &MemoryInner, id: EntryId<'_>) -> &mut Shard {
         let index = all.shard_index(id.hash);
         let found = self.0.iter_mut().find(|(locked, _)| *locked == index);

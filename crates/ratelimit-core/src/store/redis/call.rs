@@ -127,8 +127,8 @@ pub(super) async fn send<C: ScriptCommand>(
     Err(StoreError::TooLate)
 }
 
-/// Checks that a further call may be sent. A late reply is awaited after the deadline, but a call that is sent then would
-/// charge a hit that is answered already.
+/// Checks that a further call may be sent. A reply may be awaited for longer than its caller waits, but a call that is sent
+/// then would charge a hit that is answered already.
 ///
 /// # Errors
 ///

@@ -107,7 +107,7 @@ impl Shard {
             found = Some(index);
             break;
         }
-        // At most eight pairs: those of the hit's own keys.
+        // The pairs of the call's own keys: at most eight for a hit, and as many for each member of a joint hit.
         self.recoveries.extend(passed_over);
         found
     }

@@ -57,8 +57,8 @@ pub(in crate::store::redis) struct QueuedHit {
     pub(in crate::store::redis) pending: Arc<PendingHit>,
     /// The local time after which the failure mode has answered the caller.
     pub(in crate::store::redis) deadline: Instant,
-    /// Delivers the outcome. Closed when the caller is dropped; one that has timed out may wait for a late reply. A sender
-    /// that is dropped unused makes the caller time out.
+    /// Delivers the outcome. Closed when the caller has timed out or is dropped. A sender that is dropped unused makes the
+    /// caller time out.
     pub(in crate::store::redis) outcome: oneshot::Sender<BatchOutcome>,
 }
 

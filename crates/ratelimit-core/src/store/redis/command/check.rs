@@ -365,7 +365,7 @@ fn read_states<'a>(
 /// | 0 | 1 | flags: [`FLAG_TIME_GIVEN`] |
 /// | 1 | 8 | now, in microseconds; 0 and not read without [`FLAG_TIME_GIVEN`] |
 /// | 9 | 8 | deadline, in microseconds of the same clock; 0 for none |
-/// | 17 | 8 | the cost of a hit, or the units of a settlement; at most 2^53 - 1 |
+/// | 17 | 8 | the units of a settlement, at most 2^53 - 1; 0 and not used for hits, whose members have a cost each |
 pub(in crate::store::redis) fn encode_header(
     flags: u8,
     now: Option<Timestamp>,

@@ -1,8 +1,8 @@
 //! One hit or several on one key each: `lua/check_unrolled.lua`, the script that is called most.
 //!
-//! The script decides the limits of one key that are buckets, windows, counters or logs. For a value that cannot be read,
-//! or whose clock has been set back by more than a period, it does nothing and replies [`REPLY_FALLBACK`]. The general
-//! script decides then, in a second call within the same deadline.
+//! The script decides the limits of one key that are buckets, windows, counters or logs that do not count denied hits. For
+//! a value that cannot be read or is ahead of the clock, it does nothing and replies [`REPLY_FALLBACK`]. The general script
+//! decides then, in a second call within the same deadline.
 
 use smallvec::SmallVec;
 

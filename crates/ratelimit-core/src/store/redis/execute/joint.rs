@@ -352,7 +352,7 @@ impl JointCall {
         passes(self.members.iter().map(|(_, role)| *role).zip(fits))
     }
 
-    /// Decides one member as a single hit by `deadline`. Its late reply says nothing of the joint hit.
+    /// Decides one member as a single hit by `deadline`.
     async fn check_member(&self, hit: Hit<'_>, deadline: Instant) -> Result<Charged, StoreError> {
         let prepared = self.executor.prepare(hit.deadline(deadline));
         let prepared = prepared.map_err(|_| StoreError::Unavailable { source: None })?;
