@@ -227,13 +227,19 @@ pub(super) fn store_error(
     deadline: Instant,
 ) -> StoreError {
     match call_error {
-        CallError::ConnectionLost | CallError::ServerUnavailable => {
+        CallError::ConnectionLost => {
             router.refresh_topology();
             route.mark_broken(error.to_string());
-            if matches!(call_error, CallError::ConnectionLost) && Instant::now() <= deadline {
+            if Instant::now() <= deadline {
                 metrics::ambiguous();
             }
             StoreError::unavailable(error)
+        }
+        CallError::ServerUnavailable => {
+            router.refresh_topology();
+            // Logs the error.
+            route.mark_broken(error.to_string());
+            StoreError::Unavailable { source: None }
         }
         // An error about one key is not a fault of the node, so the connection stays.
         _ => {

@@ -250,6 +250,7 @@ impl CallPermit {
 /// hits are then queued for the connection to the new node.
 async fn send(router: &Router, route: &Route, mut batch: Batch, deadline: Instant) {
     let mut eval = Eval::Sha;
+    batch.claim();
     for _ in 0..MAX_ATTEMPTS {
         let sent = Instant::now();
         // A hit with less time than the shortest round trip makes the call too late for all.

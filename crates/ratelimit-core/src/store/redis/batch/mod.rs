@@ -18,7 +18,13 @@
 pub(in crate::store::redis) mod batcher;
 pub(in crate::store::redis) mod queue;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 use ahash::RandomState;
 use smallvec::{SmallVec, smallvec};
@@ -48,6 +54,24 @@ pub(in crate::store::redis) struct PendingHit {
     pub(in crate::store::redis) command: CheckCommand,
     /// One Redis key for each group of limits. A hit that can be batched has one.
     pub(in crate::store::redis) names: KeyNames,
+    is_claimed: AtomicBool,
+}
+
+impl PendingHit {
+    pub(in crate::store::redis) fn new(command: CheckCommand, names: KeyNames) -> PendingHit {
+        PendingHit {
+            command,
+            names,
+            is_claimed: AtomicBool::new(false),
+        }
+    }
+
+    /// Claims a queued hit: its batch to send it, its caller to give it up. Returns `false` if the other was first.
+    ///
+    /// So a caller whose time is up knows whether the hit may be charged.
+    pub(in crate::store::redis) fn claim(&self) -> bool {
+        !self.is_claimed.swap(true, Ordering::AcqRel)
+    }
 }
 
 /// A hit that waits to be sent in a batch, or for the reply to one.
@@ -162,6 +186,14 @@ impl Batch {
     pub(in crate::store::redis) fn deadline(&self) -> Option<Instant> {
         let hits = self.keys.iter().flat_map(|key| &key.hits);
         hits.map(|hit| hit.deadline).min()
+    }
+
+    /// Claims the hits for the call. Those that their callers gave up are removed, and spend nothing.
+    pub(in crate::store::redis) fn claim(&mut self) {
+        for key in &mut self.keys {
+            key.hits.retain(|hit| hit.pending.claim());
+        }
+        self.keys.retain(|key| !key.hits.is_empty());
     }
 
     /// Removes the hits whose deadline has passed, so that they do not make the call too late. Nothing was executed for

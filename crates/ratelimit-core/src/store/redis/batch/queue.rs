@@ -286,7 +286,7 @@ mod tests {
     use crate::{
         policy::HitParams,
         store::redis::{
-            batch::{BatchOutcome, PendingHit},
+            batch::{Batch, BatchOutcome, PendingHit},
             command::check::Scope,
         },
     };
@@ -308,10 +308,7 @@ mod tests {
 
     fn hit() -> (QueuedHit, oneshot::Receiver<BatchOutcome>) {
         let (outcome, receiver) = oneshot::channel();
-        let pending = PendingHit {
-            command: command("5/s", 1),
-            names: smallvec!["k".to_owned()],
-        };
+        let pending = PendingHit::new(command("5/s", 1), smallvec!["k".to_owned()]);
         let hit = QueuedHit {
             pending: Arc::new(pending),
             deadline: Instant::now(),
@@ -444,6 +441,20 @@ mod tests {
 
         assert_eq!(queue.fill(first).len(), 0);
         assert!(queue.start(NEAR_BATCHES).is_none());
+    }
+
+    #[test]
+    fn a_hit_is_either_sent_or_given_up() {
+        let (sent, _receiver) = hit();
+        let (given_up, _receiver) = hit();
+        let pending = [Arc::clone(&sent.pending), Arc::clone(&given_up.pending)];
+        assert!(given_up.pending.claim());
+
+        let mut batch = Batch::new(vec![sent, given_up]);
+        batch.claim();
+
+        assert_eq!(batch.work().1, 1);
+        assert!(!pending[0].claim(), "it is sent, so it may be charged");
     }
 
     #[test]

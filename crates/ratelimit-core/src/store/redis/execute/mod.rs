@@ -162,7 +162,7 @@ impl Executor {
         };
         Ok(PreparedHit {
             route,
-            pending: Arc::new(PendingHit { command, names }),
+            pending: Arc::new(PendingHit::new(command, names)),
             undoable: is_undoable.then(|| Box::new(OwnedHit::new(hit))),
             deadline: hit.deadline,
         })
@@ -215,6 +215,7 @@ impl Executor {
     /// # Errors
     ///
     /// - [`StoreError::Overloaded`]: all permits are taken. Nothing was sent.
+    /// - [`StoreError::TooLate`]: the deadline passed before the hit was sent, or before its script ran.
     /// - [`StoreError::TimedOut`]: there was no reply by the deadline. A script that runs later does
     ///   nothing, so the hit is charged only if its script ran in time and the reply came late.
     /// - [`StoreError::Unavailable`]: the connection broke, or the server refuses all calls.
@@ -259,6 +260,8 @@ impl Executor {
                     Ok(Ok(BatchOutcome::SendSingle { skip_fast_script })) => {
                         (None, skip_fast_script)
                     }
+                    // The hit was still queued, or its batch was dropped with its runtime.
+                    Ok(Err(_)) | Err(_) if pending.claim() => return Err(StoreError::TooLate),
                     Ok(Err(_)) => return Err(StoreError::TimedOut),
                     Err(_) => {
                         if deadline < latest {
@@ -384,7 +387,7 @@ impl Executor {
         deadline: Instant,
         skip_fast_script: bool,
     ) -> Result<Charged, StoreError> {
-        let PendingHit { command, names } = pending;
+        let PendingHit { command, names, .. } = pending;
         if command.is_unrolled() && !skip_fast_script {
             let batch = BatchCommand::new(command, [1]);
             let entries = call::send(&batch, names, &self.router, route.clone(), deadline).await?;
