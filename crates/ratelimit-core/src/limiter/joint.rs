@@ -201,6 +201,9 @@ impl Limiter {
                 if let Some(receipt) = receipt {
                     let units = receipt.cost();
                     drop(self.adjust(&receipt, Adjustment::Refund { units }));
+                    if !error.charged_nothing() {
+                        self.shared.fallback.refunded(&member.hit);
+                    }
                 }
             }
             for (member, answer) in members.iter().zip(&mut answers) {

@@ -282,7 +282,8 @@ impl<T> fmt::Debug for StoreFuture<T> {
 pub enum StoreError {
     /// The store cannot be reached: there is no connection, or it broke during this call.
     Unavailable {
-        /// The cause, if this call knows it. A call without a connection fails without a cause.
+        /// The cause, if this call may have been executed. `None`: there was no connection, or the server refuses all
+        /// calls, so nothing was executed.
         source: Option<Arc<dyn Error + Send + Sync>>,
     },
     /// The store did not answer within the time budget. The hit was counted once or not at all.

@@ -102,13 +102,29 @@ impl Fallback {
         }))
     }
 
-    /// Charges until nothing is uncharged.
+    /// Charges until nothing is uncharged, at most until the deadline of the hit.
     ///
     /// # Errors
     ///
-    /// That of a charge that was certainly not made, of this call or of another one that it waits for.
+    /// - That of a charge that was certainly not made, of this call or of another one that it waits for.
+    /// - [`StoreError::TooLate`] at the deadline. The charge goes on.
     async fn charge_all(
         self: Arc<Fallback>,
+        hit: &OwnedHit,
+        store: &Arc<dyn Store>,
+    ) -> Result<(), StoreError> {
+        let charging = self.charge_until_none(hit, store);
+        match hit.as_hit().deadline {
+            Some(deadline) => {
+                let charged = tokio::time::timeout_at(deadline.into(), charging).await;
+                charged.unwrap_or(Err(StoreError::TooLate))
+            }
+            None => charging.await,
+        }
+    }
+
+    async fn charge_until_none(
+        self: &Arc<Fallback>,
         hit: &OwnedHit,
         store: &Arc<dyn Store>,
     ) -> Result<(), StoreError> {
@@ -120,14 +136,25 @@ impl Fallback {
                         charge.send(store).await?;
                     }
                 }
-                Uncharged::InFlight(mut end) => {
-                    let end = end.wait_for(Option::is_some);
-                    // The charge may be on a runtime that is not driven.
-                    let end = tokio::time::timeout(MAX_SILENCE, end).await;
-                    if !matches!(end, Ok(Ok(end)) if *end == Some(true)) {
-                        return Err(StoreError::Unavailable { source: None });
+                Uncharged::InFlight(end) => {
+                    let mut waiting = end.clone();
+                    let ended = waiting.wait_for(Option::is_some);
+                    match tokio::time::timeout(MAX_SILENCE, ended).await {
+                        Ok(Ok(ended)) if *ended == Some(true) => {}
+                        Ok(_) => return Err(StoreError::Unavailable { source: None }),
+                        Err(_) => self.end_silent_charge(&hit.as_hit(), &end),
                     }
                 }
+            }
+        }
+    }
+
+    /// Ends a charge that is on a runtime which is not driven. It may have been made, or be made later.
+    fn end_silent_charge(&self, hit: &Hit<'_>, end: &ChargeEnd) {
+        let mut known = lock(&self.known);
+        for group in hit.policy.groups() {
+            if let Some(budget) = known.get(hit, group) {
+                budget.end_charge(end, true, &self.uncharged);
             }
         }
     }
@@ -143,6 +170,10 @@ impl Fallback {
     /// Takes the uncharged units of a hit's budgets for charges.
     fn take_uncharged(self: &Arc<Fallback>, hit: &Hit<'_>) -> Uncharged {
         let mut known = lock(&self.known);
+        // A charge is also for other callers.
+        let mut hit = *hit;
+        hit.deadline = None;
+        let hit = &hit;
         for group in hit.policy.groups() {
             if let Some(end) = known.get(hit, group).and_then(|own| own.charge_end()) {
                 return Uncharged::InFlight(end.clone());
@@ -240,6 +271,7 @@ impl Charge {
         // A charge is sent once, so only to a store that answers.
         match store.hit(self.hit.as_hit().cost(0)).await {
             Ok(_) | Err(StoreError::Refused { .. }) => {}
+            Err(error @ StoreError::Overloaded) => return Err(error),
             // Nothing was charged: neither these units nor the hit that waits for them.
             Err(_) => return Err(StoreError::Unavailable { source: None }),
         }
@@ -280,12 +312,21 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let hit = self.hit.as_hit();
         let mut known = lock(&self.fallback.known);
-        if let Some(budget) = known.get(&hit, &hit.policy.groups()[self.group]) {
+        let budget = known.get(&hit, &hit.policy.groups()[self.group]);
+        let was_in_flight = budget.is_some_and(|budget| {
             let end = self.end.subscribe();
-            budget.end_charge(&end, self.may_be_made, &self.fallback.uncharged);
-        }
+            budget.end_charge(&end, self.may_be_made, &self.fallback.uncharged)
+        });
         drop(known);
         self.end.send_replace(Some(self.may_be_made));
+        if !was_in_flight && !self.may_be_made {
+            let units = self.units.iter().copied().max().unwrap_or(0);
+            self.fallback.drop_units(
+                &hit,
+                units,
+                "the charge was silent for too long, or the budget was reset",
+            );
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use ahash::RandomState;
@@ -31,8 +32,8 @@ const MAX_DISORDER_MICROS: u64 = 3_000_000;
 
 /// A bounded table of recently used budgets.
 ///
-/// A full table evicts an entry that was not used recently. Budgets with uncharged units or hits in flight are never evicted,
-/// and exhausted ones only where there is no other.
+/// A full table evicts an entry that was not used recently. Budgets with hits in flight, or with uncharged units that time has
+/// not restored, are never evicted, and exhausted ones only where there is no other.
 #[derive(Debug)]
 pub(super) struct KnownBudgets {
     /// Indices into `entries`, found by the hash of name and key.
@@ -42,6 +43,8 @@ pub(super) struct KnownBudgets {
     /// Where the next search for an entry to evict begins.
     hand: usize,
     hasher: RandomState,
+    /// The number of budgets with uncharged units.
+    uncharged: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -105,6 +108,8 @@ pub(super) struct Uncharged {
     pub(super) keys: KeySet,
     /// The time of the last hit.
     pub(super) last: Timestamp,
+    /// When time has restored all units.
+    restored_at: Timestamp,
     /// Whether hits passed since the charge in flight began.
     is_growing: bool,
     charging: Option<ChargeInFlight>,
@@ -124,14 +129,15 @@ struct ChargeInFlight {
 pub(super) type ChargeEnd = watch::Receiver<Option<bool>>;
 
 impl KnownBudgets {
-    /// An empty table for `capacity` budgets.
-    pub(super) fn new(capacity: usize) -> KnownBudgets {
+    /// An empty table for `capacity` budgets, which keeps the number of those with `uncharged` units.
+    pub(super) fn new(capacity: usize, uncharged: Arc<AtomicUsize>) -> KnownBudgets {
         KnownBudgets {
             table: HashTable::new(),
             entries: Vec::new(),
             capacity: capacity.clamp(1, u32::MAX as usize),
             hand: 0,
             hasher: RandomState::new(),
+            uncharged,
         }
     }
 
@@ -213,7 +219,7 @@ impl KnownBudgets {
             let index = self.hand % self.capacity;
             self.hand = index + 1;
             let entry = &mut self.entries[index];
-            if entry.budget.must_stay() {
+            if entry.budget.must_stay(now) {
                 continue;
             }
             if entry.budget.is_exhausted(now) {
@@ -226,6 +232,7 @@ impl KnownBudgets {
             }
         }
         let index = victim.or(exhausted)?;
+        self.entries[index].budget.clear_uncharged(&self.uncharged);
         let hash = self.entries[index].hash;
         let is_own = |&number: &u32| number as usize == index;
         if let Ok(found) = self.table.find_entry(hash, is_own) {
@@ -299,8 +306,15 @@ impl KnownBudget {
         self.local.as_ref()?.uncharged.as_ref()
     }
 
-    /// Records that a hit passed locally that the store did not charge. `count` is the number of such budgets.
-    pub(super) fn add_uncharged(&mut self, hit: &Hit<'_>, now: Timestamp, count: &AtomicUsize) {
+    /// Records that a hit passed locally that the store did not charge. Time restores its units within `restored_after`.
+    /// `count` is the number of such budgets.
+    pub(super) fn add_uncharged(
+        &mut self,
+        hit: &Hit<'_>,
+        now: Timestamp,
+        restored_after: Duration,
+        count: &AtomicUsize,
+    ) {
         let Some(local) = &mut self.local else {
             return;
         };
@@ -310,6 +324,7 @@ impl KnownBudget {
                 uncharged.policy = hit.policy.clone();
                 uncharged.keys = hit.keys();
                 uncharged.last = uncharged.last.max(now);
+                uncharged.restored_at = uncharged.restored_at.max(now + restored_after);
                 uncharged.is_growing = true;
             }
             None => {
@@ -317,6 +332,7 @@ impl KnownBudget {
                     policy: hit.policy.clone(),
                     keys: hit.keys(),
                     last: now,
+                    restored_at: now + restored_after,
                     is_growing: false,
                     charging: None,
                 });
@@ -353,6 +369,18 @@ impl KnownBudget {
         }
     }
 
+    /// Takes a hit back that [`charge_known`](Self::charge_known) charged.
+    pub(super) fn credit_known(&mut self, group: &LimitGroup, cost: u64, now: Timestamp) {
+        let Some(local) = &mut self.local else {
+            return;
+        };
+        local.known.credit_units(group, cost, now);
+        let uncharged = local.uncharged.as_mut();
+        if let Some(charging) = uncharged.and_then(|own| own.charging.as_mut()) {
+            charging.local.credit_units(group, cost, now);
+        }
+    }
+
     /// The latest end of a block that the store reported, with the index of its limit in the policy.
     pub(super) fn block(&self, group: &LimitGroup, now: Timestamp) -> Option<(Timestamp, usize)> {
         let limits = &self.reply.as_ref()?.limits;
@@ -361,12 +389,9 @@ impl KnownBudget {
         ends.filter(|(until, _)| *until > now).max()
     }
 
-    const fn must_stay(&self) -> bool {
-        self.in_flight > 0
-            || match &self.local {
-                Some(local) => local.uncharged.is_some(),
-                None => false,
-            }
+    fn must_stay(&self, now: Timestamp) -> bool {
+        let must_stay = |own: &Uncharged| own.charging.is_some() || own.restored_at > now;
+        self.in_flight > 0 || self.uncharged().is_some_and(must_stay)
     }
 
     fn is_exhausted(&self, now: Timestamp) -> bool {
@@ -392,19 +417,24 @@ impl KnownBudget {
         Some(&charging.end)
     }
 
-    /// Ends a charge. If it may have been made, the store knows of its units.
+    /// Ends a charge, and returns whether it was in flight. If it may have been made, the store knows of its units.
     ///
     /// A charge from before a reset changes nothing.
-    pub(super) fn end_charge(&mut self, end: &ChargeEnd, may_be_made: bool, count: &AtomicUsize) {
+    pub(super) fn end_charge(
+        &mut self,
+        end: &ChargeEnd,
+        may_be_made: bool,
+        count: &AtomicUsize,
+    ) -> bool {
         let Some(local) = &mut self.local else {
-            return;
+            return false;
         };
         let Some(uncharged) = &mut local.uncharged else {
-            return;
+            return false;
         };
         let is_own = |charging: &mut ChargeInFlight| charging.end.same_channel(end);
         let Some(charged) = uncharged.charging.take_if(is_own) else {
-            return;
+            return false;
         };
         if may_be_made {
             local.known = charged.local;
@@ -412,6 +442,7 @@ impl KnownBudget {
                 self.clear_uncharged(count);
             }
         }
+        true
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Fallback {
     /// What the store replied, and what it was not charged yet. Locked before a shard of `local`.
     known: Mutex<KnownBudgets>,
     /// The budgets with uncharged units.
-    uncharged: AtomicUsize,
+    uncharged: Arc<AtomicUsize>,
     /// The budgets of local decisions.
     pub(super) local: MemoryStore,
     /// The time of the store, estimated between its replies.
@@ -80,9 +80,10 @@ impl Fallback {
             .capacity(keys.saturating_mul(2))
             .max_bytes(MAX_BYTES)
             .clock(Clock::of_store(Arc::clone(&clock)));
+        let uncharged = Arc::new(AtomicUsize::new(0));
         Fallback {
-            known: Mutex::new(KnownBudgets::new(keys)),
-            uncharged: AtomicUsize::new(0),
+            known: Mutex::new(KnownBudgets::new(keys, Arc::clone(&uncharged))),
+            uncharged,
             local,
             clock,
             #[cfg(feature = "tokio")]
@@ -174,11 +175,8 @@ impl Fallback {
     /// this process count.
     fn hold_slots(&self, hit: &Hit<'_>, now: Timestamp) {
         for group in hit.policy.groups() {
-            let key = hit.key_for(group);
-            let mut local = self.local.budget(group, key);
-            if local.hold_slot(group, hit.slot, now) {
-                self.local.set_budget(group, key, local);
-            }
+            let hold = |local: &mut Budget| local.hold_slot(group, hit.slot, now);
+            self.local.change_budget(group, hit.key_for(group), hold);
         }
     }
 
@@ -206,8 +204,10 @@ impl Fallback {
                 continue;
             };
             if !budget.is_seeded_for(instances) {
+                // They were counted under the limits of the share before.
+                let before = share_of(hit, budget.instances());
                 let units = match budget.uncharged() {
-                    Some(_) => self.uncharged_units(budget, hit, group, share.as_ref()).1,
+                    Some(_) => self.uncharged_units(budget, hit, group, before.as_ref()).1,
                     None => [0; MAX_LIMITS],
                 };
                 self.seed(budget, hit, group, share.as_ref(), units);
@@ -238,7 +238,8 @@ impl Fallback {
                     continue;
                 };
                 if is_uncharged {
-                    budget.add_uncharged(hit, now, &self.uncharged);
+                    let restored_after = restored_after(&charged);
+                    budget.add_uncharged(hit, now, restored_after, &self.uncharged);
                 } else {
                     budget.charge_known(own_group(group, share.as_ref()), hit.cost, now);
                 }
@@ -282,16 +283,21 @@ impl Fallback {
     ) {
         let instances = share.map(|(_, instances)| *instances);
         let (own, key) = (own_group(group, share), hit.key_for(group));
-        let mut states = self.local.budget(own, key);
         let Some(reply) = budget.reply() else {
             let known = budget.known().map(|known| known.clone());
-            budget.set_seeded(known.unwrap_or(states), instances);
+            let known = known.unwrap_or_else(|| self.local.budget(own, key));
+            budget.set_seeded(known, instances);
             return;
         };
-        states.set_spent(own, reply.spent(own, instances), reply.at);
-        budget.set_seeded(states.clone(), instances);
-        states.charge_units(own, uncharged, self.local.now());
-        self.local.set_budget(own, key, states);
+        let (spent, now) = (reply.spent(own, instances), self.local.now());
+        let mut known = Budget::default();
+        self.local.change_budget(own, key, |local| {
+            local.set_spent(own, spent, reply.at);
+            known = local.clone();
+            local.charge_units(own, uncharged, now);
+            true
+        });
+        budget.set_seeded(known, instances);
     }
 
     /// The local budget, and the units of it that the store does not know.
@@ -331,9 +337,22 @@ impl Fallback {
         let hit = Hit::for_keys(policy, keys);
         let now = self.local.now();
         let mut known = lock(&self.known);
+        let restored_after = restored_after(&self.local.check(&hit.cost(0)));
         for group in policy.groups() {
             if let Some(budget) = known.get(&hit, group) {
-                budget.add_uncharged(&hit, now, &self.uncharged);
+                budget.add_uncharged(&hit, now, restored_after, &self.uncharged);
+            }
+        }
+    }
+
+    /// Takes a local charge back that the store may have made too.
+    pub(super) fn refunded(&self, hit: &Hit<'_>) {
+        let now = self.local.now();
+        let mut known = lock(&self.known);
+        for group in hit.policy.groups() {
+            if let Some(budget) = known.get(hit, group) {
+                let share = share_of(hit, budget.instances());
+                budget.credit_known(own_group(group, share.as_ref()), hit.cost, now);
             }
         }
     }
@@ -362,6 +381,13 @@ fn share_of(hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Option<Share> {
 fn own_group<'a>(group: &'a LimitGroup, share: Option<&'a Share>) -> &'a LimitGroup {
     let mut groups = share.iter().flat_map(|(policy, _)| policy.groups());
     groups.find(|own| own.name == group.name).unwrap_or(group)
+}
+
+/// The time after which nothing is spent of the limits of a local decision.
+fn restored_after(charged: &Charged) -> Duration {
+    let limits = charged.decision.limits();
+    let spans = limits.map(|limit| limit.reset_after);
+    spans.max().unwrap_or_default()
 }
 
 /// What a store replied about one group of limits; `None` if it did not read all of them.

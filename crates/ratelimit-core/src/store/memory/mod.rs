@@ -265,13 +265,18 @@ impl MemoryStore {
         all.with_budgets(&[id], all.clock.now(), |own| own[0].budget.clone())
     }
 
-    /// Replaces the budget of a key.
-    pub(crate) fn set_budget(&self, group: &LimitGroup, key: &Key, budget: Budget) {
+    /// Runs `step` on the budget of a key. It returns whether the budget changed.
+    pub(crate) fn change_budget(
+        &self,
+        group: &LimitGroup,
+        key: &Key,
+        step: impl FnOnce(&mut Budget) -> bool,
+    ) {
         let id = self.shared.entry_id(group, key);
         let all = &*self.shared;
         all.with_budgets(&[id], all.clock.now(), |own| {
-            *own[0].budget = budget;
-            own[0].set_changed(true);
+            let is_changed = step(own[0].budget);
+            own[0].set_changed(is_changed);
         });
     }
 
