@@ -1,11 +1,12 @@
 //! Local decisions while a store is down, and their later charge. A test switches the store off.
 
 use std::{
+    num::NonZeroU32,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -14,17 +15,20 @@ use crate::{
     key::Key,
     key_set::KeySet,
     limiter::{Limiter, Verdict},
-    policy::Policy,
-    store::{Hit, MemoryStore, Receipt, Settlement, Store, StoreError, StoreFuture},
+    policy::{FailureMode, Policy},
+    store::{Hit, JointHit, MemoryStore, Receipt, Settlement, Store, StoreError, StoreFuture},
+    sync::lock,
     time::{Clock, Timestamp},
 };
 
-/// A memory store that is away while a test says so, and that refuses one key.
+/// A memory store that fails while a test says so, and that refuses one key.
 #[derive(Clone, Debug)]
 struct SwitchedStore {
     inner: MemoryStore,
     clock: Clock,
-    is_away: Arc<AtomicBool>,
+    error: Arc<Mutex<Option<StoreError>>>,
+    /// Whether it leaves changes of charges without an answer.
+    is_silent: Arc<AtomicBool>,
 }
 
 impl SwitchedStore {
@@ -33,17 +37,23 @@ impl SwitchedStore {
         SwitchedStore {
             inner: MemoryStore::new().clock(clock.clone()),
             clock,
-            is_away: Arc::default(),
+            error: Arc::default(),
+            is_silent: Arc::default(),
         }
     }
 
     fn switch(&self, is_away: bool) {
-        self.is_away.store(is_away, Ordering::SeqCst);
+        let error = StoreError::Unavailable { source: None };
+        self.fail_with(is_away.then_some(error));
+    }
+
+    fn fail_with(&self, error: Option<StoreError>) {
+        *lock(&self.error) = error;
     }
 
     fn error(&self, key: &Key) -> Option<StoreError> {
-        if self.is_away.load(Ordering::SeqCst) {
-            return Some(StoreError::Unavailable { source: None });
+        if let Some(error) = &*lock(&self.error) {
+            return Some(error.clone());
         }
         let is_refused = key.as_str().contains("refused");
         is_refused.then(|| StoreError::refused(std::io::Error::other("WRONGTYPE")))
@@ -63,7 +73,17 @@ impl Store for SwitchedStore {
         }
     }
 
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Charged>> {
+        match self.error(members[0].hit.key) {
+            Some(error) => StoreFuture::ready(Err(error)),
+            None => self.inner.hit_joint(members),
+        }
+    }
+
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
+        if self.is_silent.load(Ordering::SeqCst) {
+            return StoreFuture::pending(std::future::pending());
+        }
         match self.error(receipt.keys().primary()) {
             Some(error) => StoreFuture::ready(Err(error)),
             None => self.inner.settle(receipt, change),
@@ -282,4 +302,144 @@ async fn budgets_beyond_the_capacity_are_limited_and_uncharged_ones_stay() {
         assert_eq!(remaining, 0, "{number}");
     }
     assert_eq!(store.remaining(&limit, &key("k64")).await, 10);
+}
+
+/// A joint hit that Redis may have charged is taken back locally. What passes later is charged in full.
+#[tokio::test(start_paused = true)]
+async fn joint_hits_that_were_taken_back_hide_no_later_hits() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (user, route) = (
+        policy("fixed_window 10/d"),
+        Policy::parse("route", "fixed_window 1/d").unwrap(),
+    );
+    let (alice, search) = (key("alice"), key("/search"));
+    let both = [
+        JointHit::new(Hit::new(&user, &alice)),
+        JointHit::new(Hit::new(&route, &search)),
+    ];
+    store.fail_with(Some(StoreError::TimedOut));
+    let mut joint = 0;
+    for _ in 0..6 {
+        joint += u64::from(limiter.check_joint(&both).unwrap().await.is_allowed);
+    }
+    assert_eq!(joint, 1);
+    store.switch(true);
+    assert_eq!(
+        passed(&limiter, &user, &KeySet::new(alice.clone()), 5).await,
+        5
+    );
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    assert_eq!(store.remaining(&user, &alice).await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_that_passed_under_another_share_are_charged_in_full() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let alice = KeySet::new(key("alice"));
+    let shared_by = |instances| {
+        let instances = NonZeroU32::new(instances).unwrap();
+        policy("100/d").with_failure_mode(FailureMode::LocalShare { instances })
+    };
+    store.switch(true);
+    assert_eq!(passed(&limiter, &shared_by(2), &alice, 20).await, 20);
+    assert_eq!(passed(&limiter, &shared_by(4), &alice, 5).await, 5);
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    assert_eq!(store.remaining(&policy("100/d"), &key("alice")).await, 75);
+}
+
+#[tokio::test(start_paused = true)]
+async fn budgets_that_time_has_restored_make_room_for_others() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone()).local_capacity(64);
+    let limit = policy("fixed_window 10/min");
+    let subject = |number: u32| KeySet::new(key(&format!("k{number}")));
+    store.switch(true);
+    for number in 0..64 {
+        passed(&limiter, &limit, &subject(number), 3).await;
+    }
+    store.clock.advance(Duration::from_secs(60));
+    for number in 64..128 {
+        passed(&limiter, &limit, &subject(number), 3).await;
+    }
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    for number in 64..128 {
+        let left = store.remaining(&limit, &key(&format!("k{number}"))).await;
+        assert_eq!(left, 7, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_without_an_answer_does_not_keep_a_budget_from_the_store() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), KeySet::new(key("alice")));
+    store.switch(true);
+    assert_eq!(passed(&limiter, &limit, &alice, 3).await, 3);
+    store.switch(false);
+    store.is_silent.store(true, Ordering::SeqCst);
+
+    let first = tokio::spawn({
+        let (limiter, limit, alice) = (limiter.clone(), limit.clone(), alice.clone());
+        async move { limiter.check_keys(&limit, &alice).await }
+    });
+    tokio::task::yield_now().await;
+    let second = limiter.check_keys(&limit, &alice).await;
+
+    assert!(matches!(second, Verdict::Checked(_)), "{second:?}");
+    first.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_hit_ends_its_wait_for_a_charge() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), key("alice"));
+    store.switch(true);
+    let _ = limiter.check(&limit, &alice).await;
+    store.switch(false);
+    store.is_silent.store(true, Ordering::SeqCst);
+
+    let started = tokio::time::Instant::now();
+    let hit = Hit::new(&limit, &alice).deadline(Instant::now() + Duration::from_millis(50));
+    let verdict = limiter.check_hit(hit).await;
+
+    assert!(matches!(verdict, Verdict::Unchecked { .. }), "{verdict:?}");
+    assert!(started.elapsed() < super::charge::MAX_SILENCE);
+}
+
+#[test]
+fn slots_that_are_taken_and_released_at_the_same_time_are_all_released() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store);
+    let limit = policy("concurrency 1000");
+    let alice = key("alice");
+    let fallback = &limiter.shared.fallback;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let hit = Hit::new(&limit, &alice).numbered();
+                    let charged = MemoryStore::new().check(&hit);
+                    let receipt =
+                        Receipt::from_marks(hit, charged.decision.now, std::iter::empty()).unwrap();
+                    fallback.replied(&hit, &charged.decision, Instant::now());
+                    fallback.local.adjust(&receipt, Adjustment::Release);
+                }
+            });
+        }
+    });
+
+    let left = fallback.local.check(&Hit::new(&limit, &alice).cost(0));
+    assert_eq!(left.decision.remaining, 1_000);
 }
