@@ -270,7 +270,8 @@ impl Fallback {
         })
     }
 
-    /// Copies the last reply about a budget into the local one, and charges `uncharged` units there.
+    /// Copies the last reply about a budget into the local one, and charges `uncharged` units there. Those that a smaller
+    /// share cannot hold are dropped.
     ///
     /// Without a reply, the local budget continues.
     fn seed(
@@ -298,6 +299,19 @@ impl Fallback {
             true
         });
         budget.set_seeded(known, instances);
+        let held = self.uncharged_units(budget, hit, group, share).1;
+        let lost = uncharged
+            .iter()
+            .zip(held)
+            .map(|(units, held)| units.saturating_sub(held));
+        let lost = lost.max().unwrap_or(0);
+        if lost > 0 {
+            self.drop_units(
+                hit,
+                lost,
+                "the limit or the share of this instance has become smaller",
+            );
+        }
     }
 
     /// The local budget, and the units of it that the store does not know.

@@ -420,24 +420,26 @@ async fn the_deadline_of_a_hit_ends_its_wait_for_a_charge() {
 }
 
 #[test]
-fn slots_that_are_taken_and_released_at_the_same_time_are_all_released() {
-    let store = SwitchedStore::new();
-    let limiter = Limiter::new(store);
-    let limit = policy("concurrency 1000");
-    let alice = key("alice");
+fn slots_that_are_taken_while_others_are_released_stay_released() {
+    let limiter = Limiter::new(SwitchedStore::new());
+    let (limit, alice) = (policy("concurrency 2000"), key("alice"));
     let fallback = &limiter.shared.fallback;
+    let take = || {
+        let hit = Hit::new(&limit, &alice).numbered();
+        let charged = MemoryStore::new().check(&hit);
+        fallback.replied(&hit, &charged.decision, Instant::now());
+        Receipt::from_marks(hit, charged.decision.now, std::iter::empty()).unwrap()
+    };
+    let taken: Vec<Receipt> = (0..1_000).map(|_| take()).collect();
+    let both_run = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..5_000 {
-                    let hit = Hit::new(&limit, &alice).numbered();
-                    let charged = MemoryStore::new().check(&hit);
-                    let receipt =
-                        Receipt::from_marks(hit, charged.decision.now, std::iter::empty()).unwrap();
-                    fallback.replied(&hit, &charged.decision, Instant::now());
-                    fallback.local.adjust(&receipt, Adjustment::Release);
-                }
-            });
+        scope.spawn(|| {
+            both_run.wait();
+            (0..1_000).for_each(|_| drop(take()));
+        });
+        both_run.wait();
+        for receipt in &taken {
+            fallback.local.adjust(receipt, Adjustment::Release);
         }
     });
 
