@@ -60,6 +60,26 @@ async fn row_15_a_server_that_cannot_answer_now_is_not_stormed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hit_that_is_refused_like_all_others_is_charged_later() {
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await;
+    let (limit, key) = (policy("loading", "fixed_window 10/366d"), key("k"));
+
+    fixture
+        .proxy
+        .answer(b"-LOADING Redis is loading the dataset in memory\r\n");
+    let refused = ours.limiter.check(&limit, &key).await;
+    assert!(!is_checked(&refused) && refused.is_allowed(), "{refused:?}");
+    fixture.proxy.behave();
+
+    eventually("charged", async || {
+        let verdict = ours.limiter.peek(&limit, &key).await;
+        is_checked(&verdict) && remaining(&verdict) == 9
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_15_a_server_busy_with_a_script_counts_nothing_afterwards() {
     let breaks = async |fixture: &Fixture| {
         fixture.command("CONFIG SET lua-time-limit 50");
