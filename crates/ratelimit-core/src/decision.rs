@@ -5,7 +5,7 @@ mod charged;
 use std::time::Duration;
 
 pub use self::charged::Charged;
-pub(crate) use self::charged::{ChargedLimit, ChargedLimits, RefundMark, RefundMarks};
+pub(crate) use self::charged::{ChargedLimit, RefundMark, RefundMarks};
 use crate::time::Timestamp;
 
 /// The outcome of a hit.

@@ -10,8 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     algorithm::Fit,
-    budget::{Adjustment, effect_of},
-    decision::ChargedLimits,
+    budget::{Adjustment, ChargedLimits, effect_of},
     key::Key,
     key_set::KeySet,
     policy::{LimitGroup, Policy, Throttle},
