@@ -23,7 +23,7 @@ use crate::{
 /// let charged: Charged = Decision::new(allowed, Timestamp::from_secs(0)).into();
 /// assert!(charged.is_allowed());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Charged {
     /// The decision.
