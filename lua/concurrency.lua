@@ -112,17 +112,6 @@ local function concurrency_release(stored, slot)
   return framed(pack('<BI3d', code, grain, lease) .. concurrency_without(slots, held))
 end
 
--- Releases the held slot that ends first.
-local function concurrency_release_oldest(stored, at)
-  local lease, slots = concurrency_read(stored, 1, #stored)
-  local ended = concurrency_ended(slots, at)
-  if 15 * ended == #slots then
-    return nil
-  end
-  local code, grain = unpack('<BI3', stored)
-  return framed(pack('<BI3d', code, grain, lease) .. slots:sub(15 * ended + 16))
-end
-
 -- Extends a slot to a whole lease from now. Returns whether it is held, the new state and its end.
 local function concurrency_renew(stored, at, period, slot)
   local lease, slots = concurrency_read(stored, 1, #stored)

@@ -1,14 +1,13 @@
 -- Changes a charge that was made earlier, for all limits of a policy. The line before this file defines
--- `algorithms`: for each code the functions roll, state, left, refund, release, renew, credit and
--- release_oldest, or nil.
+-- `algorithms`: for each code the functions roll, state, left, refund, release, renew and
+-- credit, or nil.
 --
 -- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units; then for each limit the number of its
 --          key (from 0), and the rest as in check.lua
 -- ARGV[2]  the id of the slot, 8 bytes
--- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW, SETTLE_CATCH_UP, SETTLE_CREDIT or
---          SETTLE_RELEASE_OLDEST; whether the whole cost is refunded (1) or not (0); the time of the charge
---          (microseconds); its cost; for each limit its mark (the units to charge for SETTLE_CATCH_UP), and the
---          tokens that its bucket had refunded by then
+-- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW, SETTLE_CATCH_UP or SETTLE_CREDIT; whether the
+--          whole cost is refunded (1) or not (0); the time of the charge (microseconds); its cost; for each limit its
+--          mark (the units to charge for SETTLE_CATCH_UP), and the tokens that its bucket had refunded by then
 --
 -- reply    SETTLED_UNCHANGED, SETTLED_APPLIED or SETTLED_LEASE_LOST; now (microseconds)
 
@@ -33,12 +32,10 @@ end
 local function settled(l, stored, raw, reset_at)
   local functions = algorithms[l.code]
   local roll, state, left, refund = functions[1], functions[2], functions[3], functions[4]
-  local release, renew, credit, release_oldest = functions[5], functions[6], functions[7], functions[8]
+  local release, renew, credit = functions[5], functions[6], functions[7]
   local now_tick = div(now, l.grain)
   if release and (change == SETTLE_RELEASE or (change == SETTLE_REFUND and is_whole == 1)) then
     return stored and release(stored, ARGV[2])
-  elseif release_oldest and change == SETTLE_RELEASE_OLDEST then
-    return stored and release_oldest(stored, now_tick)
   elseif credit and change == SETTLE_CREDIT and stored then
     local _, _, at, a, b, c, stamps =
       roll(stored, 1, #stored, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)

@@ -99,12 +99,12 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
                 "token_bucket 1/h; fixed_window 1/d",
             ),
         ] {
-            for (fate, limits) in [("allowed", plenty), ("denied", little)] {
+            for (outcome, limits) in [("allowed", plenty), ("denied", little)] {
                 // A policy of its own: a value of other limits would take a second call.
-                let policy = Policy::parse(&format!("{algorithm}_{fate}"), limits);
+                let policy = Policy::parse(&format!("{algorithm}_{outcome}"), limits);
                 let policy = policy.expect("limits that are well formed");
                 let count = redis_call(server, &store, &policy).await;
-                counts.push((format!("redis.{algorithm}.{fate}"), count));
+                counts.push((format!("redis.{algorithm}.{outcome}"), count));
             }
         }
         // The hits have one slot, which they take again.

@@ -15,12 +15,12 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs its arguments as a server, and ends it when we are gone: the pipe that `read` waits on closes
 /// however a process dies.
-const KEEPER: &str = r#""$@" >/dev/null 2>&1 & echo $! >pid; read -r _; kill -9 $! 2>/dev/null"#;
+const WATCHER: &str = r#""$@" >/dev/null 2>&1 & echo $! >pid; read -r _; kill -9 $! 2>/dev/null"#;
 
 /// A redis-server that persists nothing, and ends when this is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
-    keeper: Child,
+    watcher: Child,
     port: u16,
     dir: TempDir,
 }
@@ -43,8 +43,8 @@ impl RedisServer {
     pub fn start_under(launcher: &[String], extra: &[&str]) -> RedisServer {
         let dir = TempDir::new().expect("a directory for the server");
         let port = free_port();
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper"])
+        let watcher = Command::new("sh")
+            .args(["-c", WATCHER, "watcher"])
             .args(launcher)
             .arg(binary())
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
@@ -54,7 +54,7 @@ impl RedisServer {
             .stdin(Stdio::piped())
             .spawn()
             .expect("a shell starts");
-        let server = RedisServer { keeper, port, dir };
+        let server = RedisServer { watcher, port, dir };
         server.wait_until_it_answers();
         server
     }
@@ -76,7 +76,7 @@ impl RedisServer {
     /// When the shell that started it did not write it down.
     pub fn pid(&self) -> u32 {
         let text = std::fs::read_to_string(self.dir.path().join("pid"));
-        let text = text.expect("the keeper writes the server's process id");
+        let text = text.expect("the watcher writes the server's process id");
         text.trim().parse().expect("a process id")
     }
 
@@ -136,8 +136,8 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
     }
 }
 

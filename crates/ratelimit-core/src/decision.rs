@@ -5,7 +5,7 @@ mod charged;
 use std::time::Duration;
 
 pub use self::charged::Charged;
-pub(crate) use self::charged::{ChargedLimit, ChargedLimits, RefundMark, RefundMarks};
+pub(crate) use self::charged::{ChargedLimit, RefundMark, RefundMarks};
 use crate::time::Timestamp;
 
 /// The outcome of a hit.
@@ -168,6 +168,8 @@ pub struct Decision {
     pub is_enforced: bool,
     /// Whether the reported limit was read.
     is_read: bool,
+    /// Whether the reported limit is reported only when it denies.
+    is_silent: bool,
     /// The decision of every limit in the order of the policy, if there are several.
     several: Box<[LimitDecision]>,
 }
@@ -214,6 +216,7 @@ impl Decision {
             is_prefetched: false,
             is_enforced: true,
             is_read: limit.is_read,
+            is_silent: limit.is_silent,
             several: Box::default(),
         }
     }
@@ -369,6 +372,7 @@ impl Decision {
             reset_after: self.reset_after,
             is_over: self.is_over,
             is_read: self.is_read,
+            is_silent: self.is_silent,
             ..LimitDecision::new(self.outcome, self.limit)
         }
     }

@@ -203,7 +203,7 @@ pub use self::{
     },
     load_signal::{InFlightGuard, LoadSignal},
     offenders::{KeyDisplay, Offender, Offenders},
-    policy::{FailureMode, InvalidPolicy, InvalidThrottle, Policy, RedundantLimit, Throttle},
+    policy::{FailureMode, InvalidPolicy, InvalidThrottle, Policy, Throttle},
     store::MemoryStore,
     time::{Clock, Timestamp},
 };

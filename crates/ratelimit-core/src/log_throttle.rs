@@ -56,7 +56,7 @@ impl LogThrottle {
     }
 
     /// The lines that were suppressed since the last permitted one.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "redis"))]
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out.load(Relaxed)
     }

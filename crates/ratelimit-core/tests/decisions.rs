@@ -1,7 +1,9 @@
 //! Two decisions are equal if a caller reads the same from them.
 
+use std::time::Duration;
+
 use ratelimit_core::{
-    Clock, Decision, Key, LimitDecision, Limiter, MemoryStore, Policy, Timestamp,
+    Clock, Decision, Key, LimitDecision, Limiter, MemoryStore, Outcome, Policy, Timestamp,
 };
 
 #[tokio::test]
@@ -48,4 +50,19 @@ async fn a_decision_equals_one_that_is_made_of_its_limits() {
         });
         assert_eq!(&Decision::from_limits(decision.now, limits), decision);
     }
+}
+
+#[test]
+fn the_only_limit_of_a_decision_is_the_one_that_it_was_made_of() {
+    let delay = Duration::ZERO;
+    let mut only = LimitDecision::new(Outcome::Allowed { delay }, 10);
+    only.remaining = 4;
+    only.reset_after = Duration::from_secs(5);
+    only.is_over = true;
+    only.is_read = false;
+    only.is_silent = true;
+
+    let decision = Decision::new(only, Timestamp::from_secs(60));
+
+    assert_eq!(decision.limits().collect::<Vec<_>>(), [only]);
 }

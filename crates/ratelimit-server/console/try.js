@@ -20,7 +20,7 @@ import {
   say,
   table
 } from './dom.js';
-import {FATES, runChart} from './chart.js';
+import {OUTCOMES, runChart} from './chart.js';
 import {int, span} from './format.js';
 
 const TRAFFIC = {burst: 'Bursts', steady: 'Steady', poisson: 'Random', boundary: 'Window edges', trace: 'Paste'};
@@ -41,7 +41,7 @@ const axesOf = ({runs, scene}) => ({
 
 function runCard(run, axes, i) {
   const denied = run.keys.filter(one => one.denied);
-  const counts = [...FATES, ['impossible', 'c-deny']].filter(([fate]) => run[fate]);
+  const counts = [...OUTCOMES, ['impossible', 'c-deny']].filter(([outcome]) => run[outcome]);
   return h(
     'section.card run',
     h(
@@ -51,7 +51,7 @@ function runCard(run, axes, i) {
       h('span.grow'),
       h(
         'div.legend',
-        counts.map(([fate, css]) => h(`span.${css}`, h('span.key'), h('em', `${int(run[fate])} ${fate}`))),
+        counts.map(([outcome, css]) => h(`span.${css}`, h('span.key'), h('em', `${int(run[outcome])} ${outcome}`))),
         h('em', run.longestWaitMicros ? `longest wait ${span(run.longestWaitMicros)}` : 'no wait')
       )
     ),

@@ -49,7 +49,7 @@ impl Bucket {
         stored: Option<&BucketState>,
     ) -> Self {
         let refill = u128::from(refill);
-        let (time, owed) = match stored {
+        let (time, stored_debt) = match stored {
             None => (clock.fresh(), 0),
             Some(state) => (
                 clock.effective(clock.convert(state.at, state.grain)),
@@ -57,7 +57,7 @@ impl Bucket {
             ),
         };
         let forgiven = (time.t - time.at) * refill;
-        let debt = owed.saturating_sub(forgiven);
+        let debt = stored_debt.saturating_sub(forgiven);
         let refunded = stored.map_or(0, |state| {
             if (state.unit, state.grain) == (clock.period, clock.grain) {
                 state.refunded

@@ -17,12 +17,12 @@ const START_WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs the server given as its arguments, tells its process id, and ends it when we are gone: the
 /// pipe that `read` waits on closes however a process dies.
-const KEEPER: &str = r#""$@" & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
+const WATCHER: &str = r#""$@" & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
 
 /// A redis-server process that ends when this is dropped, or when this process does.
 #[derive(Debug)]
 pub struct RedisProcess {
-    keeper: Child,
+    watcher: Child,
     pid: u32,
     port: u16,
     dir: TempDir,
@@ -93,9 +93,9 @@ impl RedisProcess {
 
     fn launch_in(dir: TempDir, port: u16, arguments: &[&str]) -> RedisProcess {
         let arguments: Vec<String> = arguments.iter().copied().map(str::to_owned).collect();
-        let (keeper, pid) = keep(&dir, &arguments);
+        let (watcher, pid) = spawn_watcher(&dir, &arguments);
         let server = RedisProcess {
-            keeper,
+            watcher,
             pid,
             port,
             dir,
@@ -107,8 +107,8 @@ impl RedisProcess {
 
     /// Kills it, as with `kill -9`.
     pub fn kill(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
     }
 
     /// Starts it again where it was, after killing it if it still runs.
@@ -118,7 +118,7 @@ impl RedisProcess {
     /// When it does not start.
     pub fn restart(&mut self) {
         self.kill();
-        (self.keeper, self.pid) = keep(&self.dir, &self.arguments);
+        (self.watcher, self.pid) = spawn_watcher(&self.dir, &self.arguments);
         self.wait_until_it_answers();
     }
 
@@ -214,22 +214,25 @@ impl Drop for RedisProcess {
 }
 
 /// Starts a server and the shell that ends it with us.
-fn keep(dir: &TempDir, arguments: &[String]) -> (Child, u32) {
-    let mut keeper = Command::new("sh")
-        .args(["-c", KEEPER, "keeper", &found_binary()])
+fn spawn_watcher(dir: &TempDir, arguments: &[String]) -> (Child, u32) {
+    let mut watcher = Command::new("sh")
+        .args(["-c", WATCHER, "watcher", &found_binary()])
         .args(arguments)
         .current_dir(dir.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("a shell starts");
-    let stdout = keeper.stdout.take().expect("the keeper's output is piped");
+    let stdout = watcher
+        .stdout
+        .take()
+        .expect("the watcher's output is piped");
     let mut first_line = String::new();
     BufReader::new(stdout)
         .read_line(&mut first_line)
-        .expect("the keeper tells the server's process id");
+        .expect("the watcher tells the server's process id");
     let pid = first_line.trim().parse().expect("a process id");
-    (keeper, pid)
+    (watcher, pid)
 }
 
 /// The server binary to start: `REDIS_SERVER_BIN`, or the first known one on the path.

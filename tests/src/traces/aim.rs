@@ -17,7 +17,7 @@ pub const ALGORITHMS: [&str; 6] = [
     reason = "each is a thing that a trace has or lacks, whatever the others say"
 )]
 pub struct Aim {
-    /// How many limits a policy has, at the least and at the most, penalty boxes aside.
+    /// The fewest and the most limits of a policy, without penalty boxes.
     pub limits: (u64, u64),
     /// Only this algorithm.
     pub only: Option<usize>,

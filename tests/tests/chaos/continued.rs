@@ -206,8 +206,8 @@ async fn hits_that_passed_in_an_outage_are_charged_afterwards() {
         }
         assert_eq!(tally.passed_locally, 200, "{limits}: {tally:?}");
         fixture.proxy.behave();
-        let owed = 200 - tally.ambiguous;
-        let left = 1_000 - 2 - owed;
+        let uncounted = 200 - tally.ambiguous;
+        let left = 1_000 - 2 - uncounted;
         let caught_up = eventually("charged", async || {
             let verdict = instances[0].limiter.peek(&limit, &key("k")).await;
             is_checked(&verdict) && remaining(&verdict) <= left
@@ -228,7 +228,7 @@ async fn hits_that_passed_in_an_outage_are_charged_afterwards() {
 
 /// (e)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_comes_back_empty_is_charged_what_is_owed() {
+async fn a_server_that_comes_back_empty_is_charged_the_uncounted_hits() {
     let mut fixture = Fixture::start(&[]).await;
     let instances = pair(&fixture).await;
     let limit = policy("e", "fixed_window 1000/366d");
@@ -254,7 +254,7 @@ async fn a_server_that_comes_back_empty_is_charged_what_is_owed() {
 
 /// (f)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_instance_that_ends_loses_only_what_it_owes() {
+async fn an_instance_that_ends_loses_only_its_uncounted_hits() {
     let fixture = Fixture::start(&[]).await;
     let [crashed, other] = pair(&fixture).await;
     let limit = policy("f", "fixed_window 1000/366d");
@@ -263,16 +263,16 @@ async fn an_instance_that_ends_loses_only_what_it_owes() {
     disconnect(&fixture, &both).await;
     drop(both);
     let lost = hits(&crashed, &limit, 40).await;
-    let owed = hits(&other, &limit, 60).await;
+    let charged = hits(&other, &limit, 60).await;
     drop(crashed);
     fixture.proxy.behave();
-    let left = 1_000 - 10 - (owed.passed_locally - owed.ambiguous);
+    let left = 1_000 - 10 - (charged.passed_locally - charged.ambiguous);
     eventually("charged", async || {
         let verdict = other.limiter.peek(&limit, &key("k")).await;
         is_checked(&verdict) && remaining(&verdict) <= left
     })
     .await;
-    println!("(f) lost {lost:?}, charged {owed:?}");
+    println!("(f) lost {lost:?}, charged {charged:?}");
     assert_eq!(
         remaining(&other.limiter.peek(&limit, &key("k")).await),
         left
@@ -301,7 +301,7 @@ async fn a_local_share_divides_what_is_left() {
 
 /// A refund of a hit that passed locally is not charged afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_refund_in_an_outage_is_not_owed() {
+async fn a_refund_in_an_outage_is_not_charged_afterwards() {
     let fixture = Fixture::start(&[]).await;
     let ours = Arc::new(ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await);
     for (number, limits) in LIMITS.iter().enumerate() {

@@ -169,11 +169,11 @@ async fn a_joint_hit_that_one_node_denies_is_denied_while_another_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn hits_that_are_owed_on_two_nodes_are_charged_once_on_each() {
+async fn uncounted_hits_of_two_nodes_are_charged_once_on_each() {
     let cluster = TestCluster::start_masters_behind_proxies().await;
     let ours = ours(config(&cluster), FailureMode::Local).await;
     let policy = Policy::parse(
-        "owed",
+        "uncounted",
         "fixed_window 100/366d; sliding_window_log 50/d by ip",
     )
     .unwrap();

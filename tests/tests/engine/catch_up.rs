@@ -26,7 +26,7 @@ const LIMITS: [&str; 10] = [
 ];
 
 #[tokio::test]
-async fn owed_hits_are_charged_the_same_on_both_stores() {
+async fn uncounted_hits_are_charged_the_same_on_both_stores() {
     let redis = TestRedis::start().await;
     let mut caught_up = 0;
     for trace in 0..TRACES {
@@ -42,7 +42,7 @@ async fn owed_hits_are_charged_the_same_on_both_stores() {
         let mut now = 10_000_000_u64;
         let mut receipts: Vec<Receipt> = Vec::new();
         for step in 0..STEPS {
-            let limit = policy("owed", random.one_of(limits));
+            let limit = policy("uncounted", random.one_of(limits));
             now = match random.range(0, 7) {
                 0 => now
                     .saturating_sub(random.range(0, 5_000_000))

@@ -27,10 +27,10 @@ const REFUND_COUNT_END: u64 = 1 << 52;
 #[repr(Rust, packed)]
 pub(crate) struct BucketState {
     /// The debt at `at`. It may exceed `max_debt` of a bucket whose capacity was lowered since.
-    owed: u64,
+    debt: u64,
     /// The tick of the last charge, in the grain of `period`.
     at: u64,
-    /// The period that wrote the state: the unit of `owed` and the grain of `at`.
+    /// The period that wrote the state: the unit of `debt` and the grain of `at`.
     period: PackedPeriod,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct BucketState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefundedBucketState {
     algorithm: Algorithm,
-    debt: BucketState,
+    bucket: BucketState,
     /// The tokens refunded since the budget was made, plus [`UNIT_CHANGE`] for each change of the unit. A receipt
     /// carries the count at its charge; the difference is what was refunded since.
     refunded: u64,
@@ -107,17 +107,17 @@ impl Bucket {
 
     /// Converts a debt of another unit: the same number of tokens, rounded up, so that a change never refills.
     #[inline]
-    const fn convert_debt(&self, owed: u64, stored_unit: u64) -> u64 {
+    const fn convert_debt(&self, debt: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
         if stored_unit == unit {
-            return owed;
+            return debt;
         }
-        match owed.checked_mul(unit) {
+        match debt.checked_mul(unit) {
             // Lua computes the same product, and is exact only below 2^53. A larger debt is rounded up to whole
             // tokens first.
             Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored_unit),
             _ => {
-                let tokens = owed.div_ceil(stored_unit);
+                let tokens = debt.div_ceil(stored_unit);
                 if tokens < self.capacity {
                     tokens * unit
                 } else {
@@ -163,13 +163,13 @@ impl Bucket {
             return None;
         }
         let forgiven = elapsed.saturating_mul(self.refill);
-        let debt = stored.owed.min(full).saturating_sub(forgiven) + cost * self.period.ticks;
+        let debt = stored.debt.min(full).saturating_sub(forgiven) + cost * self.period.ticks;
         // An exhausted key takes the general path, which moves the entry to the exhausted part of the memory store.
         let left = full.checked_sub(debt)?;
         if left < self.period.ticks {
             return None;
         }
-        (stored.owed, stored.at) = (debt, tick);
+        (stored.debt, stored.at) = (debt, tick);
         let delay = Duration::ZERO;
         let decision = LimitDecision {
             remaining: left / self.period.ticks,
@@ -196,7 +196,7 @@ impl Step for Bucket {
     #[inline]
     fn advance(&self, stored: Option<&State>, now: Timestamp, _demand: Demand) -> BucketSnapshot {
         let now = self.period.tick(now);
-        let Some((stored, refunded)) = stored.and_then(|state| self.debt_of(state)) else {
+        let Some((stored, refunded)) = stored.and_then(|state| self.bucket_of(state)) else {
             return BucketSnapshot {
                 at: now,
                 debt: 0,
@@ -205,8 +205,8 @@ impl Step for Bucket {
             };
         };
         let written = stored.period.period();
-        let owed = self
-            .convert_debt(stored.owed, written.ticks)
+        let stored_debt = self
+            .convert_debt(stored.debt, written.ticks)
             .min(self.max_debt());
         let stored_at = self.period.convert(stored.at, written.grain);
         let (at, repaired) = catch_up(stored_at, now, self.period.ticks);
@@ -218,7 +218,7 @@ impl Step for Bucket {
         };
         BucketSnapshot {
             at,
-            debt: owed.saturating_sub(forgiven),
+            debt: stored_debt.saturating_sub(forgiven),
             refunded,
             repaired,
         }
@@ -281,8 +281,8 @@ impl Step for Bucket {
 
     #[inline]
     fn write(&self, slot: &mut Option<State>, snapshot: BucketSnapshot) {
-        let debt = BucketState {
-            owed: snapshot.debt,
+        let bucket = BucketState {
+            debt: snapshot.debt,
             at: snapshot.at,
             period: PackedPeriod::new(self.period),
         };
@@ -291,9 +291,9 @@ impl Step for Bucket {
             | (Algorithm::LeakyBucket, Some(State::LeakyBucket(own)))
                 if snapshot.refunded == 0 =>
             {
-                *own = debt;
+                *own = bucket;
             }
-            (_, slot) => *slot = Some(self.stored_state(debt, snapshot.refunded)),
+            (_, slot) => *slot = Some(self.stored_state(bucket, snapshot.refunded)),
         }
     }
 
@@ -309,7 +309,7 @@ impl Step for Bucket {
 
     /// Lowers the debt by what is left of the charge, and errs towards strict (`docs/decisions/0008-settling.md`).
     fn refund(&self, state: &mut State, refund: Refund) -> bool {
-        let Some((mut stored, refunded)) = self.debt_of(state) else {
+        let Some((mut stored, refunded)) = self.bucket_of(state) else {
             return false;
         };
         let is_ours = stored.period.period() == self.period;
@@ -335,13 +335,13 @@ impl Step for Bucket {
         let forgiven = elapsed.saturating_mul(self.refill);
         let older_refunded = refunded_since.saturating_mul(unit).min(older);
         let gone = forgiven.saturating_add(older_refunded);
-        let still_owed = refund.mark.debt.saturating_sub(gone);
+        let left_of_charge = refund.mark.debt.saturating_sub(gone);
         let requested = refund.units.saturating_mul(unit);
-        let credit = requested.min(still_owed).min(stored.owed);
+        let credit = requested.min(left_of_charge).min(stored.debt);
         if credit == 0 {
             return false;
         }
-        stored.owed -= credit;
+        stored.debt -= credit;
         let refunded = (refunded + credit.div_ceil(unit)) % REFUND_COUNT_END;
         *state = self.stored_state(stored, refunded);
         true

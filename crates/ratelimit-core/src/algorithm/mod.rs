@@ -35,12 +35,12 @@ mod token_bucket;
 
 pub(crate) use self::period::Grain;
 #[cfg(feature = "redis")]
-pub(crate) use self::step::report;
+pub(crate) use self::step::{WireState, report};
 pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
     period::Period,
-    step::{Demand, Effect, Fit, Refund, Step, StepResult, WireState, fit, step_limit},
+    step::{Demand, Effect, Fit, Refund, Step, StepResult, fit, step_limit},
 };
 pub use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, kind::Algorithm,

@@ -170,7 +170,7 @@ pub(crate) trait Step {
 
     /// The snapshot that the numbers of a script mean, or `None` if they cannot be a state of this
     /// limit. A reply with such numbers is an error of that call.
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "for scripts only"))]
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn decode(&self, words: WireState) -> Option<Self::Snapshot>;
 }
 

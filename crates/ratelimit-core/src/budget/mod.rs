@@ -10,6 +10,8 @@ mod waits;
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 pub use self::settle::Adjustment;
 pub(crate) use self::{
     local::LimitUnits,
@@ -17,12 +19,15 @@ pub(crate) use self::{
     waits::{cap_waits, remaining_ttl},
 };
 use crate::budget::states::{States, Tail};
-use crate::policy::{HitMode, HitParams, LimitGroup};
+use crate::policy::{HitMode, HitParams, LimitGroup, MAX_LIMITS};
 use crate::{
     algorithm::{Demand, Effect, Fit, State},
-    decision::{Charged, ChargedLimit, ChargedLimits},
+    decision::{Charged, ChargedLimit},
     time::{Timestamp, micros},
 };
+
+/// The decisions of the limits of a policy, with the marks of their charges.
+pub(crate) type ChargedLimits = SmallVec<[ChargedLimit; MAX_LIMITS]>;
 
 /// The expiry of a budget moves in steps of 1 s, from the time of its first write. So most hits of a busy key leave it
 /// as it is, and Redis sets the TTL once a second only, which is a sixth of its work for a hit.

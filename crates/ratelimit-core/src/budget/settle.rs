@@ -44,7 +44,6 @@ pub(crate) struct AdjustmentRequest<'a> {
 /// | `CatchUp` | charged, as far as there is room | unchanged | may move to a later time |
 /// | `Credit` | given back, of any hits | unchanged | may move to a later time |
 /// | `Release` | unchanged | released | unchanged |
-/// | `ReleaseOldest` | unchanged | that of any hit released | unchanged |
 /// | `Renew` | unchanged | held for a whole lease from now | may move to a later time |
 ///
 /// Applications use [`Limiter::settle`](crate::Limiter::settle) or
@@ -99,8 +98,6 @@ pub enum Adjustment {
     },
     /// Releases the slot. The units stay spent.
     Release,
-    /// Releases the slot of the key whose lease ends first, of any holder. The units stay spent.
-    ReleaseOldest,
     /// Extends the lease of the slot to a whole lease from now.
     Renew,
 }
@@ -194,10 +191,6 @@ impl Budget {
                     settled.stored |= release(effective, slot, settling.slot);
                     continue;
                 }
-                Adjustment::ReleaseOldest => {
-                    settled.stored |= release_oldest(effective, slot, settling.now);
-                    continue;
-                }
                 Adjustment::Credit { units } => effective.limit.credit(slot, units, settling.now),
                 Adjustment::Charge { units } => {
                     effective.limit.charge_more(slot, units, settling.now)
@@ -262,14 +255,6 @@ fn give_back(
 fn release(effective: &EffectiveLimit, slot: &mut Option<State>, id: u64) -> bool {
     match (effective.limit, slot) {
         (Limit::Concurrency(_), Some(State::Concurrency(slots))) => slots.release(id),
-        _ => false,
-    }
-}
-
-/// Releases the slot whose lease ends first, if this limit has slots. Returns whether there was one.
-fn release_oldest(effective: &EffectiveLimit, slot: &mut Option<State>, now: Timestamp) -> bool {
-    match (effective.limit, slot) {
-        (Limit::Concurrency(_), Some(State::Concurrency(slots))) => slots.release_oldest(now),
         _ => false,
     }
 }

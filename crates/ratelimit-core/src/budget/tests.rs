@@ -92,7 +92,8 @@ proptest! {
             let (charged, was_fast) = fast(&mut own, group, params, moment);
             let expected = general(&mut other_budget, group, params, moment);
 
-            prop_assert_eq!(&charged, &expected);
+            prop_assert_eq!(&charged.decision, &expected.decision);
+            prop_assert_eq!(&charged.marks, &expected.marks);
             prop_assert_eq!(format!("{own:?}"), format!("{other_budget:?}"));
             prop_assert!(!was_fast || charged.decision.remaining > 0);
         }

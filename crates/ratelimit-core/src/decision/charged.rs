@@ -4,8 +4,10 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use crate::decision::{Decision, LimitDecision};
-use crate::{policy::MAX_LIMITS, time::Timestamp};
+use crate::{
+    decision::{Decision, LimitDecision},
+    time::Timestamp,
+};
 
 /// What a [`Store`](crate::store::Store) returns for a hit: the decision, and the marks by which its charge can be
 /// refunded. It reads as its decision.
@@ -21,7 +23,7 @@ use crate::{policy::MAX_LIMITS, time::Timestamp};
 /// let charged: Charged = Decision::new(allowed, Timestamp::from_secs(0)).into();
 /// assert!(charged.is_allowed());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Charged {
     /// The decision.
@@ -53,9 +55,6 @@ impl RefundMark {
         RefundMark { debt, refunded: 0 }
     }
 }
-
-/// The decisions of the limits of a policy.
-pub(crate) type ChargedLimits = SmallVec<[ChargedLimit; MAX_LIMITS]>;
 
 /// The decision of one limit, and the mark of its charge.
 #[derive(Clone, Copy, Debug)]

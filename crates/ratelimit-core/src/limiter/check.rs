@@ -32,11 +32,11 @@ enum CheckState {
     /// Decided; `None` once the verdict was taken.
     Ready(Option<Answer>),
     /// The store has not answered yet.
-    Pending(Box<PendingCheck>),
+    Pending(Box<SentCheck>),
 }
 
 /// A check whose store has not answered yet, with all that the fallback needs if it fails.
-struct PendingCheck {
+struct SentCheck {
     answer: StoreFuture<Charged>,
     started: Instant,
     /// The versions of the budgets in the deny cache when the hit was sent.
@@ -102,7 +102,7 @@ impl Check {
             }
             Err(answer) => {
                 deny_cache.enable();
-                Check(CheckState::Pending(Box::new(PendingCheck {
+                Check(CheckState::Pending(Box::new(SentCheck {
                     answer,
                     started: Instant::now(),
                     lookup,
@@ -171,7 +171,7 @@ impl Future for Check {
     }
 }
 
-impl PendingCheck {
+impl SentCheck {
     /// Takes up the answer: deny cache, local budgets, failure mode, metrics.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
         let mut answer = ready!(Pin::new(&mut self.answer).poll(cx));

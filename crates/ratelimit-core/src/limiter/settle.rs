@@ -276,44 +276,6 @@ impl Limiter {
         self.adjust_keys(policy, keys, change).await
     }
 
-    /// Releases one slot of `keys` without its receipt: the one whose lease ends first, of each concurrency limit.
-    ///
-    /// - It is the oldest slot unless leases are renewed or differ. Its holder gets no notice, and a later release by its
-    ///   receipt changes nothing.
-    /// - The call is not idempotent. After [`StoreError::TimedOut`] a slot may have been released or not.
-    /// - [`Settlement::Unchanged`] means that no slot was held, or that the policy has no concurrency limit.
-    ///
-    /// For callers that learn of the end of a request, and not which slot it held, such as a proxy that reports the end of
-    /// each stream.
-    ///
-    /// ```
-    /// use ratelimit_core::{Key, Limiter, Policy};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    ///
-    /// let limiter = Limiter::in_memory();
-    /// let (streams, alice) = (Policy::parse("streams", "concurrency 1")?, Key::new("alice")?);
-    /// assert!(limiter.check(&streams, &alice).await.is_allowed());
-    /// assert!(!limiter.check(&streams, &alice).await.is_allowed());
-    ///
-    /// limiter.release_oldest(&streams, &alice.clone().into()).await?;
-    /// assert!(limiter.check(&streams, &alice).await.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// A [`StoreError`] when the store does not answer, or refuses.
-    pub async fn release_oldest(
-        &self,
-        policy: &Policy,
-        keys: &KeySet,
-    ) -> Result<Settlement, StoreError> {
-        self.adjust_keys(policy, keys, Adjustment::ReleaseOldest)
-            .await
-    }
-
     /// Changes the budgets of keys, whichever hits were charged to them.
     fn adjust_keys(
         &self,

@@ -14,7 +14,7 @@ use crate::metrics::{
 /// The metric handles of one hot key; those of equal policies count together.
 pub(crate) struct PrefetchMetrics {
     hits: Counter,
-    void: Counter,
+    expired: Counter,
     dropped: Counter,
     all: Counter,
     none: Counter,
@@ -30,7 +30,7 @@ impl PrefetchMetrics {
         let calls = |given: &'static str| counter!(PREFETCH_CALLS, "policy" => name.clone(), "given" => given);
         PrefetchMetrics {
             hits: counter!(PREFETCH_HITS, "policy" => name.clone()),
-            void: counter!(PREFETCH_VOID, "policy" => name.clone()),
+            expired: counter!(PREFETCH_VOID, "policy" => name.clone()),
             dropped: counter!(PREFETCH_DROPPED, "policy" => name.clone()),
             all: calls("all"),
             none: calls("none"),
@@ -45,9 +45,9 @@ impl PrefetchMetrics {
         self.hits.increment(1);
     }
 
-    /// Counts units that were returned unspent.
-    pub(crate) fn count_void(&self, units: u64) {
-        self.void.increment(units);
+    /// Counts units that expired unspent.
+    pub(crate) fn count_expired(&self, units: u64) {
+        self.expired.increment(units);
     }
 
     /// Counts units that were dropped after a reset, or whose return got no reply.

@@ -5,7 +5,6 @@ mod error;
 mod failure_mode;
 mod group;
 mod prefetch;
-mod redundancy;
 mod throttle;
 mod tiers;
 
@@ -20,7 +19,6 @@ pub use self::{
     error::InvalidPolicy,
     failure_mode::FailureMode,
     group::{HitMode, Overdraft},
-    redundancy::RedundantLimit,
     throttle::{InvalidThrottle, Throttle},
 };
 use crate::policy::{enforcement::Enforcement, tiers::Tiers};

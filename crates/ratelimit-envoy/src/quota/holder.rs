@@ -51,7 +51,7 @@ pub struct QuotaUpdate {
     pub tally: QuotaTally,
 }
 
-/// Requests by their fate.
+/// Requests by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuotaTally {

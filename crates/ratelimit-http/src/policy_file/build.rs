@@ -8,8 +8,9 @@ use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
     overlap::report_overlapping,
+    redundant::report_redundant,
     slow_bucket::report_slow_buckets,
-    tiers::{Tenant, Tier, add_tenants, add_tiers, report_redundant},
+    tiers::{Tenant, Tier, add_tenants, add_tiers},
     values::{FailureModeName, Located, LocatedRule, WrittenCost},
 };
 use ratelimit_core::{FailureMode, InvalidPolicy, Limit, Policy, Throttle};

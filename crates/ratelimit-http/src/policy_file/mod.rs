@@ -52,6 +52,7 @@ mod field;
 mod file;
 mod format;
 mod overlap;
+mod redundant;
 mod schema;
 mod slow_bucket;
 mod suggest;

@@ -15,6 +15,7 @@ use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
     field::report_duplicate,
+    redundant::report_redundant,
     slow_bucket::report_slow_buckets,
     suggest::nearest,
     tree::{Entry, Node},
@@ -24,7 +25,7 @@ use crate::{
     key::{RuleKey, without_secret},
     policy::HttpPolicy,
 };
-use ratelimit_core::{InvalidPolicy, Limit, Policy, RedundantLimit};
+use ratelimit_core::{InvalidPolicy, Limit, Policy};
 
 /// An entry of `tiers`: a name and a text of limits.
 pub(crate) struct Tier {
@@ -162,21 +163,6 @@ fn expected(known: &BTreeSet<&str>) -> String {
             format!("expected one of {names}, or of {} more", count - MAX_NAMES)
         }
         _ => format!("expected one of {names}"),
-    }
-}
-
-/// Reports each limit that never denies, because another limit of the same key is stricter.
-pub(crate) fn report_redundant(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) {
-    for RedundantLimit { limit, stricter } in policy.redundant_limits() {
-        if limit == stricter {
-            let message = format!("the limit {limit} is there twice");
-            diagnostics.add(DiagnosticCode::RepeatedLimit, line, message);
-        } else {
-            let message = format!(
-                "the limit {limit} never denies anything: {stricter} is always at least as strict"
-            );
-            diagnostics.add(DiagnosticCode::ShadowedLimit, line, message);
-        }
     }
 }
 

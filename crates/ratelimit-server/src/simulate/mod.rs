@@ -4,9 +4,9 @@ mod budget_line;
 mod chart;
 mod command;
 mod decimal;
-mod fate;
 mod fleet;
 mod frames;
+mod hit_outcome;
 mod lines;
 mod policies;
 mod progress;
@@ -22,7 +22,7 @@ pub use self::command::Simulate;
 pub(crate) use self::{
     budget_line::{BudgetLine, BudgetPoint},
     command::capacity_for,
-    fate::Fate,
+    hit_outcome::HitOutcome,
     policies::{check_key_names, parse_throttle},
     replay::{Replay, ReplayOutput, Run},
     scene::{Bin, bins, departures, window_edges},

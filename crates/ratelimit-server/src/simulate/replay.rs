@@ -9,9 +9,9 @@ use ratelimit_core::{
 
 use super::{
     budget_line::BudgetLine,
-    fate::Fate,
     fleet::Fleet,
     frames::BudgetFrames,
+    hit_outcome::HitOutcome,
     time_span::TimeSpan,
     trace::{TraceHit, budget_key},
 };
@@ -22,7 +22,7 @@ use crate::{cli_error::CliError, micros::micros};
 pub(crate) struct ReplayedHit {
     pub(crate) at_micros: u64,
     pub(crate) cost: u64,
-    pub(crate) fate: Fate,
+    pub(crate) outcome: HitOutcome,
     /// The delay of a hit that passed, or the time after which a denied one passes.
     pub(crate) wait_micros: u64,
 }
@@ -37,7 +37,7 @@ impl ReplayedHit {
         ReplayedHit {
             at_micros,
             cost,
-            fate: Fate::of(decision),
+            outcome: HitOutcome::of(decision),
             wait_micros: micros(wait),
         }
     }

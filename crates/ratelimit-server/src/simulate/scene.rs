@@ -3,7 +3,7 @@
 use ratelimit_core::{Algorithm, Policy};
 
 use super::{
-    fate::Fate,
+    hit_outcome::HitOutcome,
     replay::Replay,
     time_span::{TimeSpan, signed},
 };
@@ -26,11 +26,11 @@ pub(crate) fn bins(time_span: TimeSpan, replay: &Replay) -> Vec<Bin> {
     let mut bins = vec![Bin::default(); BINS];
     for hit in &replay.hits {
         let place = time_span.part_of(signed(hit.at_micros), BINS as u64);
-        let row = match hit.fate {
-            Fate::Allowed => 0,
-            Fate::Delayed => 1,
-            Fate::Over => 2,
-            Fate::Denied | Fate::Impossible => 3,
+        let row = match hit.outcome {
+            HitOutcome::Allowed => 0,
+            HitOutcome::Delayed => 1,
+            HitOutcome::Over => 2,
+            HitOutcome::Denied | HitOutcome::Impossible => 3,
         };
         if let Some(bin) = usize::try_from(place)
             .ok()
@@ -72,7 +72,7 @@ pub(crate) fn departures(time_span: TimeSpan, policy: &Policy, replay: &Replay) 
         return Vec::new();
     }
     let passed = replay.hits.iter();
-    let passed = passed.filter(|hit| hit.fate.passes() && hit.cost > 0);
+    let passed = passed.filter(|hit| hit.outcome.passes() && hit.cost > 0);
     let leaves = passed.map(|hit| signed(hit.at_micros.saturating_add(hit.wait_micros)));
     let mut leaves: Vec<i64> = leaves.filter(|at| *at <= time_span.end_micros).collect();
     leaves.sort_unstable();
@@ -94,13 +94,13 @@ mod tests {
         Policy::parse("p", text).unwrap()
     }
 
-    fn replay(hits: &[(u64, Fate, u64)]) -> Replay {
+    fn replay(hits: &[(u64, HitOutcome, u64)]) -> Replay {
         let hits = hits
             .iter()
-            .map(|(at_micros, fate, wait_micros)| ReplayedHit {
+            .map(|(at_micros, outcome, wait_micros)| ReplayedHit {
                 at_micros: *at_micros,
                 cost: 1,
-                fate: *fate,
+                outcome: *outcome,
                 wait_micros: *wait_micros,
             });
         Replay {
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn every_hit_is_in_one_bin() {
-        let hits = Fate::ALL.map(|fate| (0, fate, 0));
-        let last = (8_900_000, Fate::Over, 0);
+        let hits = HitOutcome::ALL.map(|outcome| (0, outcome, 0));
+        let last = (8_900_000, HitOutcome::Over, 0);
 
         let bins = bins(TIME_SPAN, &replay(&[&hits[..], &[last]].concat()));
 
@@ -144,11 +144,11 @@ mod tests {
     #[test]
     fn departures_are_those_of_a_leaky_bucket() {
         let hits = [
-            (0, Fate::Allowed, 0),
-            (1, Fate::Delayed, 999_999),
-            (2, Fate::Delayed, 1_000_000),
-            (3, Fate::Denied, 7),
-            (4, Fate::Delayed, 9_000_000),
+            (0, HitOutcome::Allowed, 0),
+            (1, HitOutcome::Delayed, 999_999),
+            (2, HitOutcome::Delayed, 1_000_000),
+            (3, HitOutcome::Denied, 7),
+            (4, HitOutcome::Delayed, 9_000_000),
         ];
         let leaves = |text| departures(TIME_SPAN, &policy(text), &replay(&hits));
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     decimal,
-    fate::{Fate, FateCounts},
+    hit_outcome::{HitOutcome, OutcomeCounts},
     replay::Replay,
     trace::TraceHit,
 };
@@ -16,8 +16,8 @@ use super::{
 /// The units stand beside the hits if a hit costs more or less than one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Summary {
-    pub(crate) hits: FateCounts,
-    units: FateCounts,
+    pub(crate) hits: OutcomeCounts,
+    units: OutcomeCounts,
     /// The keys with the most denials first.
     pub(crate) keys: Vec<KeySummary>,
     span_micros: u64,
@@ -35,14 +35,14 @@ pub(crate) struct KeySummary {
 
 impl Summary {
     pub(crate) fn new(trace: &[TraceHit], replay: &Replay) -> Summary {
-        let mut hits = FateCounts::default();
-        let mut units = FateCounts::default();
+        let mut hits = OutcomeCounts::default();
+        let mut units = OutcomeCounts::default();
         let mut keys: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (of_trace, hit) in trace.iter().zip(&replay.hits) {
-            hits.add(hit.fate, 1);
-            units.add(hit.fate, hit.cost);
+            hits.add(hit.outcome, 1);
+            units.add(hit.outcome, hit.cost);
             let (passed, denied) = keys.entry(&of_trace.key).or_default();
-            *(if hit.fate.passes() { passed } else { denied }) += 1;
+            *(if hit.outcome.passes() { passed } else { denied }) += 1;
         }
         let keys = keys.into_iter().map(|(key, (passed, denied))| KeySummary {
             key: key.to_owned(),
@@ -91,18 +91,18 @@ impl fmt::Display for Summary {
             plural(self.keys.len() as u64),
             decimal::seconds(self.span_micros),
         )?;
-        for fate in Fate::ALL {
-            if fate != Fate::Allowed {
+        for outcome in HitOutcome::ALL {
+            if outcome != HitOutcome::Allowed {
                 f.write_str(", ")?;
             }
-            let count = self.hits.get(fate);
+            let count = self.hits.get(outcome);
             write!(
                 f,
                 "{count} {}{}",
-                fate.as_str(),
-                units(self.units.get(fate))
+                outcome.as_str(),
+                units(self.units.get(outcome))
             )?;
-            if fate == Fate::Denied {
+            if outcome == HitOutcome::Denied {
                 let per_mille = u128::from(count) * 1_000 / u128::from(total.max(1));
                 write!(f, " ({}.{} %)", per_mille / 10, per_mille % 10)?;
             }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::simulate::replay::ReplayedHit;
 
-    fn summary(hits: &[(u64, &str, u64, Fate, u64)]) -> Summary {
+    fn summary(hits: &[(u64, &str, u64, HitOutcome, u64)]) -> Summary {
         let trace = hits
             .iter()
             .map(|(at_micros, key, cost, ..)| TraceHit {
@@ -137,10 +137,10 @@ mod tests {
             .collect::<Vec<_>>();
         let hits = hits
             .iter()
-            .map(|(at_micros, _, cost, fate, wait_micros)| ReplayedHit {
+            .map(|(at_micros, _, cost, outcome, wait_micros)| ReplayedHit {
                 at_micros: *at_micros,
                 cost: *cost,
-                fate: *fate,
+                outcome: *outcome,
                 wait_micros: *wait_micros,
             })
             .collect();
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn every_hit_is_counted_once() {
         let hits = [
-            (0, "a", 1, Fate::Allowed, 0),
-            (1_000_000, "a", 1, Fate::Delayed, 70_000),
-            (2_000_000, "b", 1, Fate::Denied, 900_000),
-            (2_500_000, "b", 1, Fate::Denied, 400_000),
+            (0, "a", 1, HitOutcome::Allowed, 0),
+            (1_000_000, "a", 1, HitOutcome::Delayed, 70_000),
+            (2_000_000, "b", 1, HitOutcome::Denied, 900_000),
+            (2_500_000, "b", 1, HitOutcome::Denied, 400_000),
         ];
 
         assert_eq!(
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn units_stand_beside_hits_where_they_differ() {
         let hits = [
-            (0, "a", 3, Fate::Over, 0),
-            (0, "a", 9, Fate::Impossible, 0),
-            (0, "a", 0, Fate::Allowed, 0),
+            (0, "a", 3, HitOutcome::Over, 0),
+            (0, "a", 9, HitOutcome::Impossible, 0),
+            (0, "a", 0, HitOutcome::Allowed, 0),
         ];
 
         assert_eq!(

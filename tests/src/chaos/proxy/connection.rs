@@ -32,10 +32,10 @@ pub(super) struct Connection<'a> {
     replies: VecDeque<(Instant, Vec<u8>)>,
 }
 
-/// Whether a connection goes on.
+/// Whether a connection stays open.
 #[derive(PartialEq, Eq)]
-enum Fate {
-    GoesOn,
+enum ConnectionStatus {
+    Open,
     Reset,
     Closed,
 }
@@ -78,17 +78,17 @@ impl<'a> Connection<'a> {
             let arrival = self.replies.front().map(|(due, _)| *due);
             let arrival = arrival.filter(|_| faults.stall == Stall::Nothing);
             let due = arrival.unwrap_or_else(Instant::now);
-            let fate = tokio::select! {
+            let status = tokio::select! {
                 changed = self.faults.changed() => match changed {
-                    Ok(()) => Fate::GoesOn,
-                    Err(_) => Fate::Closed,
+                    Ok(()) => ConnectionStatus::Open,
+                    Err(_) => ConnectionStatus::Closed,
                 },
                 read = self.client.read(&mut request), if moves => {
                     let length = read?;
                     // What was changed before the request was sent holds for it.
                     let faults = self.thawed().await;
                     if faults.resets > self.resets_at_birth {
-                        Fate::Reset
+                        ConnectionStatus::Reset
                     } else {
                         self.request(&request[..length], &faults).await?
                     }
@@ -100,13 +100,13 @@ impl<'a> Connection<'a> {
                 }
                 () = sleep_until(due), if arrival.is_some() => {
                     self.deliver(&faults).await?;
-                    Fate::GoesOn
+                    ConnectionStatus::Open
                 }
             };
-            match fate {
-                Fate::GoesOn => {}
-                Fate::Reset => return self.client.set_zero_linger(),
-                Fate::Closed => return Ok(()),
+            match status {
+                ConnectionStatus::Open => {}
+                ConnectionStatus::Reset => return self.client.set_zero_linger(),
+                ConnectionStatus::Closed => return Ok(()),
             }
         }
     }
@@ -127,48 +127,48 @@ impl<'a> Connection<'a> {
         faults
     }
 
-    async fn request(&mut self, bytes: &[u8], faults: &Faults) -> io::Result<Fate> {
+    async fn request(&mut self, bytes: &[u8], faults: &Faults) -> io::Result<ConnectionStatus> {
         if bytes.is_empty() {
-            return Ok(Fate::Closed);
+            return Ok(ConnectionStatus::Closed);
         }
         if self.silent {
-            return Ok(Fate::GoesOn);
+            return Ok(ConnectionStatus::Open);
         }
         let whole = self.requests.arrived(bytes);
         if let Some(answer) = &faults.answer {
             for _ in 0..whole {
                 self.client.write_all(answer).await?;
             }
-            return Ok(Fate::GoesOn);
+            return Ok(ConnectionStatus::Open);
         }
         self.loss = self.loss.or_else(|| self.shared.loss_in(bytes));
         if self.loss == Some(Loss::Request) {
-            return Ok(Fate::Reset);
+            return Ok(ConnectionStatus::Reset);
         }
         self.server.write_all(bytes).await?;
-        Ok(Fate::GoesOn)
+        Ok(ConnectionStatus::Open)
     }
 
-    fn reply(&mut self, bytes: &[u8], faults: &Faults) -> Fate {
+    fn reply(&mut self, bytes: &[u8], faults: &Faults) -> ConnectionStatus {
         if bytes.is_empty() {
             self.server_is_gone = true;
             // A silent network does not tell the client either.
             return if self.silent {
-                Fate::GoesOn
+                ConnectionStatus::Open
             } else {
-                Fate::Closed
+                ConnectionStatus::Closed
             };
         }
         match self.loss {
             _ if self.silent => {}
-            Some(Loss::Reply) => return Fate::Reset,
+            Some(Loss::Reply) => return ConnectionStatus::Reset,
             Some(Loss::RestOfReply) => {
                 // A server answers in order: what is on its way arrives before the torn reply does.
                 let mut torn: Vec<u8> = self.replies.drain(..).flat_map(|due| due.1).collect();
                 torn.extend_from_slice(&bytes[..bytes.len() / 2]);
                 // What fits into a socket's empty buffer is written at once.
                 let _ = self.client.try_write(&torn);
-                return Fate::Reset;
+                return ConnectionStatus::Reset;
             }
             Some(Loss::ReplyInSilence) => self.silent = true,
             _ => {
@@ -176,7 +176,7 @@ impl<'a> Connection<'a> {
                 self.replies.push_back((due, bytes.to_vec()));
             }
         }
-        Fate::GoesOn
+        ConnectionStatus::Open
     }
 
     /// Hands the first reply on.

@@ -168,7 +168,7 @@ fn a_converted_debt_is_rounded_up() {
     assert_eq!(model.hit(&[half], 10, 0).overall.reset_after_us, 2);
     model.hit(&[third], 11, 1);
 
-    // 5 thirds are owed: 10/3 halves, which is 4 of them.
+    // The debt is 5 thirds: 10/3 halves, which is 4 of them.
     assert_eq!(model.hit(&[half], 11, 0).overall.reset_after_us, 4);
 }
 
@@ -188,7 +188,7 @@ fn a_debt_too_great_to_convert_is_rounded_up_to_whole_tokens() {
     model.hit(&[day], 0, 1);
     model.hit(&[day], 1, 1);
 
-    // A microsecond short of two tokens are owed, and their value lives a millisecond longer.
+    // The debt is a microsecond short of two tokens, and their value lives a millisecond longer.
     let look = model.hit(&[two_days], 1, 0).overall;
     assert_eq!(
         (look.remaining, look.reset_after_us),

@@ -130,7 +130,7 @@ fn an_elastic_bucket_without_room_keeps_its_reserve() {
     assert_eq!(hit(0, 4, false), (ALLOWED, 0, false));
     assert_eq!(hit(0, 1, false), (denied(1), 0, false));
     assert_eq!(hit(0, 2, true), (ALLOWED, 0, true));
-    // All 6 are owed, and 1 fits beside the reserve of 2 once 3 are forgiven.
+    // The debt is 6, and 1 fits next to the reserve of 2 once 3 are forgiven.
     assert_eq!(hit(0, 1, false), (denied(3), 0, false));
     assert_eq!(hit(3, 1, false), (ALLOWED, 0, false));
 }

@@ -55,19 +55,6 @@ impl ConcurrencyState {
         true
     }
 
-    /// Releases the slot whose lease ends first, of those that are held. Returns whether there was one.
-    pub(crate) fn release_oldest(&mut self, now: Timestamp) -> bool {
-        let expired = self
-            .held
-            .partition_point(|held| held.end <= now.as_micros());
-        if expired == self.held.len() {
-            return false;
-        }
-        self.held.drain(..=expired);
-        self.shrink_if_oversized();
-        true
-    }
-
     /// Shrinks the buffer once it is larger than four times its content.
     #[inline]
     pub(super) fn shrink_if_oversized(&mut self) {

@@ -217,7 +217,7 @@ impl RefillTask {
                 NextStep::Return => {
                     let unused = lock(&key.blocks).unused.pop();
                     if let Some(block) = unused {
-                        key.metrics.count_void(block.unspent());
+                        key.metrics.count_expired(block.unspent());
                         self.return_block(block).await;
                     }
                 }

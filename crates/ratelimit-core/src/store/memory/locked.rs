@@ -19,8 +19,8 @@ use crate::store::memory::{
 };
 use crate::{
     algorithm::{Effect, Fit},
-    budget::{Budget, effect_of},
-    decision::{Charged, ChargedLimits},
+    budget::{Budget, ChargedLimits, effect_of},
+    decision::Charged,
     store::hit::Hit,
     sync::lock,
     time::Timestamp,

@@ -52,8 +52,6 @@ pub(super) const SETTLE_CATCH_UP: u8 = 5;
 
 /// Give units back, whichever hits spent them.
 pub(super) const SETTLE_CREDIT: u8 = 6;
-/// Release the slot of the key whose lease ends first.
-pub(super) const SETTLE_RELEASE_OLDEST: u8 = 7;
 
 /// The settlement changed nothing.
 pub(super) const SETTLED_UNCHANGED: u8 = 0;
@@ -72,7 +70,7 @@ pub(super) const JOINT_WATCH: u8 = 2;
 /// Every code by its name in the scripts.
 ///
 /// A code that is missing here stays a global name in the script, which Redis rejects when it runs.
-pub(super) const CODES: [(&str, u8); 23] = [
+pub(super) const CODES: [(&str, u8); 22] = [
     ("REPLY_DENIED", REPLY_DENIED),
     ("REPLY_ALLOWED", REPLY_ALLOWED),
     ("REPLY_TOO_LATE", REPLY_TOO_LATE),
@@ -89,7 +87,6 @@ pub(super) const CODES: [(&str, u8); 23] = [
     ("SETTLE_RENEW", SETTLE_RENEW),
     ("SETTLE_CATCH_UP", SETTLE_CATCH_UP),
     ("SETTLE_CREDIT", SETTLE_CREDIT),
-    ("SETTLE_RELEASE_OLDEST", SETTLE_RELEASE_OLDEST),
     ("SETTLED_UNCHANGED", SETTLED_UNCHANGED),
     ("SETTLED_APPLIED", SETTLED_APPLIED),
     ("SETTLED_LEASE_LOST", SETTLED_LEASE_LOST),

@@ -69,7 +69,7 @@ impl Experiment {
         let mut runs = Vec::new();
         for (limits, policy) in self.policies {
             let replay = replay(&policy, &self.trace, time_span, pace).await?;
-            passed.push(replay.hits.iter().map(|hit| hit.fate.passes()).collect());
+            passed.push(replay.hits.iter().map(|hit| hit.outcome.passes()).collect());
             runs.push(RunResponse::new(
                 limits,
                 &policy,

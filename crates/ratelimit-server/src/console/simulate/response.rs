@@ -4,8 +4,8 @@ use ratelimit_core::Policy;
 use serde::{Serialize, Serializer, ser::SerializeTuple as _};
 
 use crate::simulate::{
-    Bin, BudgetLine, BudgetPoint, Fate, Replay, Summary, TimeSpan, TraceHit, bins, departures,
-    window_edges,
+    Bin, BudgetLine, BudgetPoint, HitOutcome, Replay, Summary, TimeSpan, TraceHit, bins,
+    departures, window_edges,
 };
 
 /// Maximum number of keys in an answer.
@@ -99,11 +99,11 @@ impl RunResponse {
         });
         RunResponse {
             limits,
-            allowed: summary.hits.get(Fate::Allowed),
-            delayed: summary.hits.get(Fate::Delayed),
-            over: summary.hits.get(Fate::Over),
-            denied: summary.hits.get(Fate::Denied),
-            impossible: summary.hits.get(Fate::Impossible),
+            allowed: summary.hits.get(HitOutcome::Allowed),
+            delayed: summary.hits.get(HitOutcome::Delayed),
+            over: summary.hits.get(HitOutcome::Over),
+            denied: summary.hits.get(HitOutcome::Denied),
+            impossible: summary.hits.get(HitOutcome::Impossible),
             max_wait_micros: summary.max_wait_micros,
             keys_denied,
             bins: bins(time_span, &replay),

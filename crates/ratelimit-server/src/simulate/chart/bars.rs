@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{LEFT, RIGHT, draw_line, legend::class_of, time_axis::TimeAxis};
 use crate::{
-    simulate::{fate::Fate, scene::Bin},
+    simulate::{hit_outcome::HitOutcome, scene::Bin},
     svg::{Anchor, Svg, Tenths, round_step},
 };
 
@@ -13,8 +13,13 @@ const PLOT: i64 = 60;
 /// The most steps of the scale.
 const MAX_STEPS: u64 = 2;
 
-/// The fate of each row of a bin.
-const ROWS: [Fate; 4] = [Fate::Allowed, Fate::Delayed, Fate::Over, Fate::Denied];
+/// The outcome of each row of a bin.
+const ROWS: [HitOutcome; 4] = [
+    HitOutcome::Allowed,
+    HitOutcome::Delayed,
+    HitOutcome::Over,
+    HitOutcome::Denied,
+];
 
 /// A bar for each bin with hits.
 pub(super) struct Bars {
@@ -58,18 +63,18 @@ impl Bars {
             let mut rects = String::new();
             let mut counts = Vec::new();
             let mut below = 0;
-            for (fate, count) in ROWS.into_iter().zip(bin).filter(|row| *row.1 > 0) {
+            for (outcome, count) in ROWS.into_iter().zip(bin).filter(|row| *row.1 > 0) {
                 let from = self.height(below);
                 below += count;
                 // A hit among very many is still seen.
                 let height = Tenths((self.height(below).0 - from.0).max(8));
                 let y = Tenths(bottom(top).0 - from.0 - height.0);
-                let (class, wide) = (class_of(fate), Tenths((width - 10).max(15)));
+                let (class, wide) = (class_of(outcome), Tenths((width - 10).max(15)));
                 let _ = write!(
                     rects,
                     "<rect class=\"fill {class}\" x=\"{x}\" y=\"{y}\" width=\"{wide}\" height=\"{height}\"/>"
                 );
-                counts.push(format!("{count} {}", fate.as_str()));
+                counts.push(format!("{count} {}", outcome.as_str()));
             }
             let at = axis.bin_label(place, places);
             let counts = counts.join(", ");

@@ -2,7 +2,7 @@
 
 use super::{ChartRun, LEFT, RIGHT, ROW, line_colours::LineColours};
 use crate::{
-    simulate::fate::Fate,
+    simulate::hit_outcome::HitOutcome,
     svg::{Anchor, Svg, Tenths, text_width},
 };
 
@@ -86,12 +86,12 @@ impl Legend {
 
 /// The counts of hits by outcome, without those that are 0.
 fn counts(run: &ChartRun<'_>) -> Vec<LegendEntry> {
-    let counts = Fate::ALL.map(|fate| (fate, run.summary.hits.get(fate)));
+    let counts = HitOutcome::ALL.map(|outcome| (outcome, run.summary.hits.get(outcome)));
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);
     let mut entries: Vec<LegendEntry> = counts
-        .map(|(fate, count)| LegendEntry {
-            class: class_of(fate),
-            text: format!("{count} {}", fate.as_str()),
+        .map(|(outcome, count)| LegendEntry {
+            class: class_of(outcome),
+            text: format!("{count} {}", outcome.as_str()),
             has_swatch: false,
         })
         .collect();
@@ -106,10 +106,10 @@ fn counts(run: &ChartRun<'_>) -> Vec<LegendEntry> {
 }
 
 /// The class of the colour of an outcome. An impossible hit is denied.
-pub(super) const fn class_of(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Impossible => Fate::Denied.as_str(),
-        fate => fate.as_str(),
+pub(super) const fn class_of(outcome: HitOutcome) -> &'static str {
+    match outcome {
+        HitOutcome::Impossible => HitOutcome::Denied.as_str(),
+        outcome => outcome.as_str(),
     }
 }
 

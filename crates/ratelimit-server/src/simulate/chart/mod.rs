@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::simulate::{
         budget_line::{BudgetLine, BudgetPoint},
-        fate::Fate,
+        hit_outcome::HitOutcome,
         replay::ReplayedHit,
         trace::TraceHit,
     };
@@ -159,16 +159,16 @@ mod tests {
 
     fn run<'a>(title: &'a str, policy: &'a Policy, budgets: Vec<BudgetLine>) -> ChartRun<'a> {
         let hits = [
-            (0, Fate::Allowed, 0),
-            (500_000, Fate::Delayed, 250_000),
-            (500_000, Fate::Denied, 1),
-            (999_999, Fate::Denied, 1),
+            (0, HitOutcome::Allowed, 0),
+            (500_000, HitOutcome::Delayed, 250_000),
+            (500_000, HitOutcome::Denied, 1),
+            (999_999, HitOutcome::Denied, 1),
         ];
         let trace = hits.map(|(at_micros, ..)| TraceHit::at(at_micros));
-        let hits = hits.map(|(at_micros, fate, wait_micros)| ReplayedHit {
+        let hits = hits.map(|(at_micros, outcome, wait_micros)| ReplayedHit {
             at_micros,
             cost: 1,
-            fate,
+            outcome,
             wait_micros,
         });
         let replay = Replay {

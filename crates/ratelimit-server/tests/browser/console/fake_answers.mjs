@@ -187,17 +187,17 @@ export function simulate({ policies, traffic }) {
       edges: isFixed ? Array.from({ length: 40 }, (_, i) => (Math.ceil(start / per) + i) * per) : [],
     };
     let [debt, last] = [0, start];
-    const owed = (t) => {
+    const debtAt = (t) => {
       if (isFixed) return Math.floor(t / per) > Math.floor(last / per) ? 0 : debt;
       return Math.max(0, debt - ((t - last) * n) / per);
     };
-    const look = (t) => run.budgets[0].points.push([t, Math.floor(size - owed(t) + 1e-9)]);
+    const look = (t) => run.budgets[0].points.push([t, Math.floor(size - debtAt(t) + 1e-9)]);
     for (let m = 0, i = 0; m <= 300; m++) {
       const t = start + ((end - start) * m) / 300;
       for (; at[i] <= t; i++) {
-        const left = size - owed(at[i]) + 1e-9;
+        const left = size - debtAt(at[i]) + 1e-9;
         const ok = (passed[which][i] = left >= 1);
-        if (ok) [debt, last] = [owed(at[i]) + 1, at[i]];
+        if (ok) [debt, last] = [debtAt(at[i]) + 1, at[i]];
         else
           run.longestWaitMicros = Math.round(
             Math.max(run.longestWaitMicros, isFixed ? per - (at[i] % per) : ((1 - left) * per) / n),

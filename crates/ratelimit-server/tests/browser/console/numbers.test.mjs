@@ -422,14 +422,14 @@ test("the counts of a trial are those of simulate", () =>
               .split(": ")
               .at(-1)
               .matchAll(/(\d+) (allowed|delayed|over|denied|impossible)/g),
-          ].map(([, n, fate]) => [fate, Number(n)]),
+          ].map(([, n, outcome]) => [outcome, Number(n)]),
         );
         const shown = await runs.nth(i).locator(".legend em").allInnerTexts();
         const read = Object.fromEntries(
           shown
             .map((text) => text.match(/^([\d,]+) (\w+)$/))
             .filter(Boolean)
-            .map(([, n, fate]) => [fate, Number(n.replace(",", ""))]),
+            .map(([, n, outcome]) => [outcome, Number(n.replace(",", ""))]),
         );
         assert.deepEqual(read, Object.fromEntries(Object.entries(counts).filter(([, n]) => n > 0)), line);
         const longest = Number(line.match(/longest wait ([\d.]+)s/)?.[1] ?? 0) * 1e6;

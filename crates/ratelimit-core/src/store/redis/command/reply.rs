@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use crate::store::redis::wire::{read_f64, to_exact_u64};
 use crate::{
     algorithm::WireState,
-    decision::{Charged, ChargedLimit, ChargedLimits, LimitDecision, RefundMark},
+    budget::ChargedLimits,
+    decision::{Charged, ChargedLimit, LimitDecision, RefundMark},
     time::Timestamp,
 };
 

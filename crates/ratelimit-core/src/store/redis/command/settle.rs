@@ -8,9 +8,8 @@ use crate::store::redis::{
     },
     script::Script,
     wire::{
-        SETTLE_CATCH_UP, SETTLE_CHARGE, SETTLE_CREDIT, SETTLE_REFUND, SETTLE_RELEASE,
-        SETTLE_RELEASE_OLDEST, SETTLE_RENEW, SETTLED_APPLIED, SETTLED_LEASE_LOST,
-        SETTLED_UNCHANGED, write_number,
+        SETTLE_CATCH_UP, SETTLE_CHARGE, SETTLE_CREDIT, SETTLE_REFUND, SETTLE_RELEASE, SETTLE_RENEW,
+        SETTLED_APPLIED, SETTLED_LEASE_LOST, SETTLED_UNCHANGED, write_number,
     },
 };
 use crate::{
@@ -58,7 +57,7 @@ impl ScriptCommand for SettleCommand<'_> {
     ///
     /// | offset | bytes | content |
     /// |---|---|---|
-    /// | 0 | 1 | the change: `SETTLE_REFUND`, `SETTLE_CHARGE`, `SETTLE_RELEASE`, `SETTLE_RENEW`, `SETTLE_CATCH_UP`, `SETTLE_CREDIT` or `SETTLE_RELEASE_OLDEST` |
+    /// | 0 | 1 | the change: `SETTLE_REFUND`, `SETTLE_CHARGE`, `SETTLE_RELEASE`, `SETTLE_RENEW`, `SETTLE_CATCH_UP` or `SETTLE_CREDIT` |
     /// | 1 | 1 | 1 if the units are the whole cost, else 0: a whole refund also releases the slot |
     /// | 2 | 8 | time of the charge, in microseconds of the store's clock |
     /// | 10 | 8 | cost of the charge, in units, at most 2^53 - 1 |
@@ -81,7 +80,6 @@ impl ScriptCommand for SettleCommand<'_> {
             Adjustment::CatchUp { .. } => (SETTLE_CATCH_UP, 0),
             Adjustment::Credit { units } => (SETTLE_CREDIT, units),
             Adjustment::Release => (SETTLE_RELEASE, 0),
-            Adjustment::ReleaseOldest => (SETTLE_RELEASE_OLDEST, 0),
             Adjustment::Renew => (SETTLE_RENEW, 0),
         };
         let groups = self.scope.groups(self.receipt.policy());

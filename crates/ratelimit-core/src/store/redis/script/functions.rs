@@ -11,19 +11,10 @@ pub(super) const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
 }
 
 /// The functions that change a charge, in the order in which `settle.lua` unpacks them. A penalty box has none.
-pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 8] {
+pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 7] {
     match algorithm {
-        Algorithm::Concurrency => [
-            None,
-            None,
-            None,
-            None,
-            Some("release"),
-            Some("renew"),
-            None,
-            Some("release_oldest"),
-        ],
-        Algorithm::PenaltyBox => [None; 8],
+        Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew"), None],
+        Algorithm::PenaltyBox => [None; 7],
         _ => [
             Some("roll"),
             Some("state"),
@@ -32,7 +23,6 @@ pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static s
             None,
             None,
             Some("credit"),
-            None,
         ],
     }
 }

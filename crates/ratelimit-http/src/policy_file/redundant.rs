@@ -10,40 +10,42 @@
 //! - `10/min; fixed_window 20/min`: a bucket of 10 that gains 10 admits at most 20 in any minute.
 //! - `10/s; 1000/h`: neither. The first admits 36,000 in an hour, the second 1,000 in a moment.
 
-use crate::{algorithm::Grain, limit::Limit, policy::Policy};
+use ratelimit_core::{Limit, Policy};
+
+use crate::policy_file::{code::DiagnosticCode, diagnostic::Diagnostics};
 
 /// A limit that can never deny a hit, and the limit that makes it redundant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RedundantLimit {
+#[derive(Debug)]
+struct RedundantLimit {
     /// The limit that never denies.
-    pub limit: Limit,
+    limit: Limit,
     /// A limit of the same key that is always at least as strict; equal to `limit` for a repeated
     /// limit.
-    pub stricter: Limit,
+    stricter: Limit,
 }
 
-impl Policy {
-    /// Finds the limits that never deny, because another limit of the same key is always at least
-    /// as strict.
-    ///
-    /// Such a limit is usually a mistake in a configuration. The search is conservative: a limit
-    /// that it returns never denies, and it may miss some. Tiers are policies of their own; call it
-    /// on each of [`tiers`](Policy::tiers).
-    ///
-    /// ```
-    /// use ratelimit_core::Policy;
-    ///
-    /// let policy = Policy::parse("api", "fixed_window 10/min; fixed_window 1000/min")?;
-    /// let redundant = policy.redundant_limits();
-    /// assert_eq!(redundant[0].limit.to_string(), "fixed_window 1000/min");
-    /// assert_eq!(redundant[0].stricter.to_string(), "fixed_window 10/min");
-    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
-    /// ```
-    pub fn redundant_limits(&self) -> Vec<RedundantLimit> {
-        self.limits_by_key()
-            .flat_map(|(_, limits)| redundant(&limits))
-            .collect()
+/// Reports each limit that never denies, because another limit of the same key is stricter.
+pub(crate) fn report_redundant(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) {
+    for RedundantLimit { limit, stricter } in redundant_limits(policy) {
+        if limit == stricter {
+            let message = format!("the limit {limit} is there twice");
+            diagnostics.add(DiagnosticCode::RepeatedLimit, line, message);
+        } else {
+            let message = format!(
+                "the limit {limit} never denies anything: {stricter} is always at least as strict"
+            );
+            diagnostics.add(DiagnosticCode::ShadowedLimit, line, message);
+        }
     }
+}
+
+/// The redundant limits of a policy, without those of its tiers. The search is conservative: a limit
+/// that it returns never denies, and it may miss some.
+fn redundant_limits(policy: &Policy) -> Vec<RedundantLimit> {
+    policy
+        .limits_by_key()
+        .flat_map(|(_, limits)| redundant(&limits))
+        .collect()
 }
 
 /// The redundant limits of one key. A repeated limit is redundant wherever it is not the first.
@@ -79,7 +81,7 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
     // A limit that counts denials sees more hits than the others admit, and a shaping limit delays
     // hits that pass. A limit without units bounds no rate.
     let both_count = strict.counts_units() && limit.counts_units();
-    if !both_count || limit.records_denials() || delays(limit) {
+    if !both_count || records_denials(limit) || delays(limit) {
         return false;
     }
     if let Some(within) = max_within_aligned(strict, limit) {
@@ -104,8 +106,13 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
             is_same_window(strict, limit)
                 || max_within(strict, 2 * micros(limit)) <= limit_of(limit)
         }
-        Limit::Concurrency(_) | Limit::PenaltyBox(_) => false,
+        _ => false,
     }
+}
+
+/// Whether the limit counts denied hits.
+fn records_denials(limit: &Limit) -> bool {
+    matches!(limit, Limit::SlidingWindowLog(log) if log.counts_denied())
 }
 
 /// Whether an admitted hit can get a delay.
@@ -113,14 +120,14 @@ fn delays(limit: &Limit) -> bool {
     matches!(limit, Limit::LeakyBucket(bucket) if !bucket.is_policing())
 }
 
-/// Whether the limit counts in microseconds.
+/// Whether the limit counts in microseconds: the capacity times the period is below 2^53.
 fn is_exact(limit: &Limit) -> bool {
-    limit.period_ticks().grain == Grain::Microsecond
+    limit_of(limit) * micros(limit) < 1 << 53
 }
 
 /// The period in microseconds, wide enough for products.
 fn micros(limit: &Limit) -> u128 {
-    u128::from(limit.period_ticks().micros())
+    limit.period().as_micros()
 }
 
 /// The capacity, wide enough for products.
@@ -198,13 +205,13 @@ fn max_within_aligned(strict: &Limit, limit: &Limit) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::{prelude::*, sample::select};
+    use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Timestamp};
+    use tokio::runtime::Builder;
 
     use super::*;
-    use crate::{
-        algorithm::{Demand, Effect, Fit},
-        time::Timestamp,
-    };
 
     fn limit(text: &str) -> Limit {
         text.parse().unwrap()
@@ -213,7 +220,7 @@ mod tests {
     /// The text of each redundant limit and of the stricter one.
     fn found(text: &str) -> Vec<(String, String)> {
         let policy = Policy::parse("p", text).unwrap();
-        let redundant = policy.redundant_limits().into_iter();
+        let redundant = redundant_limits(&policy).into_iter();
         redundant
             .map(|found| (found.limit.to_string(), found.stricter.to_string()))
             .collect()
@@ -317,21 +324,19 @@ mod tests {
             strict in limits(), shadowed in limits(), begin in 0..200_u64, hits in hits(),
         ) {
             prop_assume!(shadows(&strict, &shadowed));
-            let mut now = begin * 250;
-            let (mut strict_state, mut state) = (None, None);
+            let clock = Clock::manual(Timestamp::from_micros(begin * 250));
+            let limiter = Limiter::new(MemoryStore::new().capacity(2).clock(clock.clone()));
+            let (strict, shadowed) = (Policy::new("strict", strict)?, Policy::new("shadowed", shadowed)?);
+            let key = Key::new("alice")?;
+            let runtime = Builder::new_current_thread().build()?;
+            let is_allowed = |policy, cost| {
+                runtime.block_on(limiter.check_cost(policy, &key, cost)).is_allowed()
+            };
             for (wait, cost) in hits {
-                now += wait * 250;
-                let at = Timestamp::from_micros(now);
-                let ask = Demand {
-                    cost,
-                    ..Demand::PEEK
-                };
-                if strict.fit(strict_state.as_ref(), at, ask) != Fit::Now {
-                    continue;
+                clock.advance(Duration::from_micros(wait * 250));
+                if is_allowed(&strict, cost) {
+                    prop_assert!(is_allowed(&shadowed, cost));
                 }
-                prop_assert_eq!(shadowed.fit(state.as_ref(), at, ask), Fit::Now);
-                strict.step(&mut strict_state, at, ask, |_| Effect::Charge);
-                shadowed.step(&mut state, at, ask, |_| Effect::Charge);
             }
         }
     }
