@@ -356,10 +356,9 @@ impl JointCall {
     async fn check_member(&self, hit: Hit<'_>, deadline: Instant) -> Result<Charged, StoreError> {
         let prepared = self.executor.prepare(hit.deadline(deadline));
         let prepared = prepared.map_err(|_| StoreError::Unavailable { source: None })?;
-        let checked = Arc::clone(&self.executor).check(prepared, self.latest);
-        checked.await.map_err(|error| match error {
-            error => error,
-        })
+        Arc::clone(&self.executor)
+            .check(prepared, self.latest)
+            .await
     }
 
     /// The receipts of the members that were charged.
