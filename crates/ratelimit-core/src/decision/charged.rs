@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use crate::decision::{Decision, LimitDecision};
+use crate::decision::{Decision, LimitDecision, boxed};
 use crate::{policy::MAX_LIMITS, time::Timestamp};
 
 /// What a [`Store`](crate::store::Store) returns for a hit: the decision, and the marks by which its charge can be
@@ -75,10 +75,9 @@ impl Charged {
         }
         limits.sort_unstable_by_key(|limit| limit.index);
         let decisions = limits.iter().map(|limit| limit.decision);
-        Charged {
-            decision: Decision::from_limits(now, decisions),
-            marks: limits.iter().map(|limit| limit.mark).collect(),
-        }
+        let decision = Decision::of_several(boxed(decisions), now);
+        let marks = limits.iter().map(|limit| limit.mark).collect();
+        Charged { decision, marks }
     }
 
     /// The answer of a policy with one limit.
