@@ -26,7 +26,7 @@ use crate::{policy::MAX_LIMITS, time::Timestamp};
 pub struct Charged {
     /// The decision.
     pub decision: Decision,
-    /// The mark of each limit, in the order of the policy; none where nothing was charged.
+    /// The mark of each limit, in the order of the policy. A denied hit may have none.
     pub(crate) marks: RefundMarks,
 }
 
@@ -76,7 +76,11 @@ impl Charged {
         limits.sort_unstable_by_key(|limit| limit.index);
         let decisions = limits.iter().map(|limit| limit.decision);
         let decision = Decision::of_several(boxed(decisions), now);
-        let marks = limits.iter().map(|limit| limit.mark).collect();
+        let marks = if decision.is_allowed() {
+            RefundMarks::from_vec(limits.iter().map(|limit| limit.mark).collect())
+        } else {
+            RefundMarks::new()
+        };
         Charged { decision, marks }
     }
 
