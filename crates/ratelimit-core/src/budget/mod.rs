@@ -279,8 +279,13 @@ impl Budget {
     /// The heap memory of boxed states, stamps and slots in units of 8 bytes, for the bound on memory.
     #[inline]
     pub(crate) fn stored_entries(&self) -> usize {
-        let states = self.states.as_slice().iter().flatten();
-        states.map(State::stored_entries).sum()
+        match &self.states {
+            States::One(state) => state.as_ref().map_or(0, State::stored_entries),
+            several => {
+                let states = several.as_slice().iter().flatten();
+                states.map(State::stored_entries).sum()
+            }
+        }
     }
 }
 
