@@ -4,9 +4,14 @@ mod charged;
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 pub use self::charged::Charged;
 pub(crate) use self::charged::{ChargedLimit, RefundMark, RefundMarks};
 use crate::time::Timestamp;
+
+/// The most limits of one policy.
+pub(crate) const MAX_LIMITS: usize = 8;
 
 /// The outcome of a hit.
 ///
@@ -171,7 +176,18 @@ pub struct Decision {
     /// Whether the reported limit is reported only when it denies.
     is_silent: bool,
     /// The decision of every limit in the order of the policy, if there are several.
-    several: Box<[LimitDecision]>,
+    ///
+    /// A thin pointer keeps a [`Check`](crate::Check) within 128 bytes. Larger values are moved by a call of `memcpy`.
+    several: Option<Box<LimitDecisions>>,
+}
+
+type LimitDecisions = SmallVec<[LimitDecision; MAX_LIMITS]>;
+
+/// Collects into a box in place.
+fn boxed(limits: impl Iterator<Item = LimitDecision>) -> Box<LimitDecisions> {
+    let mut several = Box::<LimitDecisions>::default();
+    several.extend(limits);
+    several
 }
 
 impl Decision {
@@ -198,7 +214,7 @@ impl Decision {
     ) -> Decision {
         match limits.next() {
             Some(only) if limits.len() == 0 => Decision::of_reported(only, 0, now),
-            first => Decision::of_several(first.into_iter().chain(limits).collect(), now),
+            first => Decision::of_several(boxed(first.into_iter().chain(limits)), now),
         }
     }
 
@@ -217,12 +233,12 @@ impl Decision {
             is_enforced: true,
             is_read: limit.is_read,
             is_silent: limit.is_silent,
-            several: Box::default(),
+            several: None,
         }
     }
 
     /// The decision of several limits. An allowed one has the longest delay of all.
-    fn of_several(several: Box<[LimitDecision]>, now: Timestamp) -> Decision {
+    fn of_several(several: Box<LimitDecisions>, now: Timestamp) -> Decision {
         // `fold` keeps the earlier limit unless the later one outranks it, so the first of equals is
         // reported.
         let outranking = |best: usize, index: usize| {
@@ -242,24 +258,21 @@ impl Decision {
                 .unwrap_or_default();
             decision.is_over = several.iter().any(|limit| limit.is_over);
         }
-        Decision {
-            several,
-            ..decision
-        }
+        decision.several = Some(several);
+        decision
     }
 
     /// Changes the decision of each limit by its index in the policy, and selects the reported limit again.
     fn with_limits(self, mut change: impl FnMut(usize, &mut LimitDecision)) -> Decision {
-        let changed = if self.several.is_empty() {
-            let mut only = self.only_limit();
-            change(self.binding, &mut only);
-            Decision::of_reported(only, self.binding, self.now)
-        } else {
-            let mut several = self.several;
+        let changed = if let Some(mut several) = self.several {
             for (index, limit) in several.iter_mut().enumerate() {
                 change(index, limit);
             }
             Decision::of_several(several, self.now)
+        } else {
+            let mut only = self.only_limit();
+            change(self.binding, &mut only);
+            Decision::of_reported(only, self.binding, self.now)
         };
         Decision {
             is_prefetched: self.is_prefetched,
@@ -315,7 +328,7 @@ impl Decision {
         self.outcome = self.outcome.aged_by(elapsed);
         self.reset_after = self.reset_after.saturating_sub(elapsed);
         self.now = self.now + elapsed;
-        for limit in &mut self.several {
+        for limit in self.several.iter_mut().flat_map(|several| &mut **several) {
             limit.outcome = limit.outcome.aged_by(elapsed);
             limit.reset_after = limit.reset_after.saturating_sub(elapsed);
         }
@@ -380,7 +393,7 @@ impl Decision {
     /// The decision of each limit, in the order of the policy.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
         let single = self.only_limit();
-        let several = &self.several;
+        let several: &[LimitDecision] = self.several.as_ref().map_or(&[], |several| several);
         // The decision of a single limit is that of the policy.
         (0..several.len().max(1)).map(move |index| several.get(index).copied().unwrap_or(single))
     }

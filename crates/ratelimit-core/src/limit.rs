@@ -214,7 +214,7 @@ impl Limit {
     ///
     /// With several limits the caller has compared all of them with [`fit`](Limit::fit) before, and
     /// `spend` returns the same effect for each.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step(
         &self,
         state: &mut Option<State>,

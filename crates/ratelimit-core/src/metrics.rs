@@ -399,6 +399,7 @@ mod of_redis {
     /// Sets the part of its memory that a server uses.
     ///
     /// NaN for `None`, so that an alert on its last value ends.
+    #[expect(clippy::float_arithmetic, reason = "Prometheus expects a ratio")]
     pub(crate) fn redis_memory(server: &str, percent: Option<u64>) {
         let percent = percent.map(|percent| u32::try_from(percent).unwrap_or(u32::MAX));
         let ratio = percent.map_or(f64::NAN, |percent| f64::from(percent) / 100.0);

@@ -2,9 +2,8 @@
 
 /// The digits of a number below 1000, from a static table.
 ///
-/// Fast path: the header value of such a number needs no allocation, which saves 210 instructions of about 10,000 of an axum request.
-/// A response has one of them in the default style and two in those with seconds. It is kept for the allocations, which
-/// `crates/ratelimit-tower/tests/allocations.rs` bounds.
+/// Fast path: the header value of such a number needs no allocation. That saves 202 instructions of the tower layer with three
+/// header fields, 6 %, and 192 of a denial, 3 % (`cargo xtask gate`).
 #[inline]
 pub(crate) fn small_number(number: u64) -> Option<&'static str> {
     let index = usize::try_from(number).ok()?;

@@ -92,6 +92,35 @@ impl Budget {
         Some(Charged::of_limit(limit, mark, now))
     }
 
+    /// Fast path of [`apply`](Budget::apply) for a single limit whose state has not expired, which needs no list and no draft:
+    /// 1,225 instead of 1,472 instructions of a check under a fixed window (`cargo xtask gate`). Returns the decision and
+    /// whether the budget has changed; `None`, without a change, for any other budget.
+    #[inline(always)]
+    pub(crate) fn apply_single(
+        &mut self,
+        group: &LimitGroup,
+        now: Timestamp,
+        params: HitParams,
+        effect: impl Fn(Fit) -> Effect,
+    ) -> Option<(ChargedLimit, bool)> {
+        let ([effective], States::One(slot)) = (&*group.limits, &mut self.states) else {
+            return None;
+        };
+        if now >= self.expires {
+            return None;
+        }
+        let step = effective
+            .limit
+            .step(slot, now, effective.demand(params), effect);
+        let mut limit = effective.charged(&step);
+        if step.stored {
+            self.set_expiry(now, step.ttl, step.keeps_expiry);
+        } else {
+            cap_waits(&mut limit.decision, remaining_ttl(self.expires, now));
+        }
+        Some((limit, step.stored))
+    }
+
     /// Whether a hit fits into all limits of the group: the worst fit of its limits. Writes nothing. With several
     /// groups the store calls it for each group before it calls [`apply`](Budget::apply) for any: all or nothing.
     pub(crate) fn fit(&self, group: &LimitGroup, now: Timestamp, params: HitParams) -> Fit {
@@ -170,11 +199,7 @@ impl Budget {
             stored |= step.stored;
             keeps_expiry |= step.keeps_expiry;
             ttl = ttl.max(step.ttl);
-            limits.push(ChargedLimit {
-                index: effective.index,
-                decision: effective.report(step.decision, step.charged),
-                mark: step.mark,
-            });
+            limits.push(effective.charged(&step));
         }
         if !stored {
             // The old expiry stays, and bounds the waits.
@@ -183,14 +208,21 @@ impl Budget {
             own.for_each(|limit| cap_waits(&mut limit.decision, left));
             return false;
         }
-        self.expires = expiry(before, now, micros(ttl));
-        if keeps_expiry {
-            self.expires = self.expires.max(before);
-        }
+        self.set_expiry(now, ttl, keeps_expiry);
         if !matches!(self.states, States::One(_)) {
             self.keep_rest(group.limits.len(), before, now);
         }
         true
+    }
+
+    /// Moves the expiry behind the need of the states just written.
+    #[inline]
+    fn set_expiry(&mut self, now: Timestamp, ttl: Duration, keeps_expiry: bool) {
+        let before = self.expires;
+        self.expires = expiry(before, now, micros(ttl));
+        if keeps_expiry {
+            self.expires = self.expires.max(before);
+        }
     }
 
     /// Keeps the states behind the `own` ones just written (another version or tier of the policy), and the reset.
@@ -284,8 +316,13 @@ impl Budget {
     /// The heap memory of boxed states, stamps and slots in units of 8 bytes, for the bound on memory.
     #[inline]
     pub(crate) fn stored_entries(&self) -> usize {
-        let states = self.states.as_slice().iter().flatten();
-        states.map(State::stored_entries).sum()
+        match &self.states {
+            States::One(state) => state.as_ref().map_or(0, State::stored_entries),
+            several => {
+                let states = several.as_slice().iter().flatten();
+                states.map(State::stored_entries).sum()
+            }
+        }
     }
 }
 

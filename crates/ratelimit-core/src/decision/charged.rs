@@ -5,7 +5,7 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use crate::{
-    decision::{Decision, LimitDecision},
+    decision::{Decision, LimitDecision, boxed},
     time::Timestamp,
 };
 
@@ -28,7 +28,7 @@ use crate::{
 pub struct Charged {
     /// The decision.
     pub decision: Decision,
-    /// The mark of each limit, in the order of the policy; none where nothing was charged.
+    /// The mark of each limit, in the order of the policy. A denied hit may have none.
     pub(crate) marks: RefundMarks,
 }
 
@@ -74,10 +74,13 @@ impl Charged {
         }
         limits.sort_unstable_by_key(|limit| limit.index);
         let decisions = limits.iter().map(|limit| limit.decision);
-        Charged {
-            decision: Decision::from_limits(now, decisions),
-            marks: limits.iter().map(|limit| limit.mark).collect(),
-        }
+        let decision = Decision::of_several(boxed(decisions), now);
+        let marks = if decision.is_allowed() {
+            RefundMarks::from_vec(limits.iter().map(|limit| limit.mark).collect())
+        } else {
+            RefundMarks::new()
+        };
+        Charged { decision, marks }
     }
 
     /// The answer of a policy with one limit.

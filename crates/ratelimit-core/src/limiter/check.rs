@@ -97,7 +97,7 @@ impl Check {
         }
         match limiter.send(hit).try_ready() {
             Ok(mut answer) => {
-                limiter.take_answer(hit, None, answer.as_mut().ok(), Instant::now());
+                limiter.take_answer(hit, None, &mut answer, Instant::now());
                 Check::finish(limiter, hit, answer, started)
             }
             Err(answer) => {
@@ -178,7 +178,7 @@ impl SentCheck {
         let received = Instant::now();
         let (hit, limiter) = (self.hit.as_hit(), &self.limiter);
         record_span(hit, received - self.started);
-        limiter.take_answer(hit, self.lookup, answer.as_mut().ok(), received);
+        limiter.take_answer(hit, self.lookup, &mut answer, received);
         self.in_flight = None;
         Poll::Ready(limiter.verdict(hit, answer))
     }
@@ -191,10 +191,10 @@ impl Limiter {
         &self,
         hit: Hit<'_>,
         lookup: Option<Lookup>,
-        answer: Option<&mut Charged>,
+        answer: &mut Result<Charged, StoreError>,
         received: Instant,
     ) {
-        let Some(Charged { decision, .. }) = answer else {
+        let Ok(Charged { decision, .. }) = answer else {
             return;
         };
         self.shared.deny_cache.record(hit, lookup, decision);

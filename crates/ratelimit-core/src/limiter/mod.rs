@@ -344,7 +344,7 @@ impl Limiter {
     }
 
     /// Counts a decision, of the store or of the local store.
-    #[inline]
+    #[inline(always)]
     fn record_decision(&self, hit: &Hit<'_>, decision: &Decision) {
         hit.policy.metrics().count_decision(decision);
         if !decision.is_allowed() {

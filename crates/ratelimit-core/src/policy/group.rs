@@ -7,8 +7,8 @@ use std::{
 
 use crate::policy::Policy;
 use crate::{
-    algorithm::{Bucket, Demand, InvalidLimit},
-    decision::LimitDecision,
+    algorithm::{Bucket, Demand, InvalidLimit, StepResult},
+    decision::{ChargedLimit, LimitDecision},
     limit::Limit,
 };
 
@@ -162,6 +162,16 @@ impl EffectiveLimit {
                 Overdraft::Refused => self.extra,
             },
             slot: params.slot,
+        }
+    }
+
+    /// The decision and the mark of a step of this limit.
+    #[inline]
+    pub(crate) fn charged(&self, step: &StepResult) -> ChargedLimit {
+        ChargedLimit {
+            index: self.index,
+            decision: self.report(step.decision, step.charged),
+            mark: step.mark,
         }
     }
 

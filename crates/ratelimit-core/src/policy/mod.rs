@@ -21,6 +21,7 @@ pub use self::{
     group::{HitMode, Overdraft},
     throttle::{InvalidThrottle, Throttle},
 };
+pub(crate) use crate::decision::MAX_LIMITS;
 use crate::policy::{enforcement::Enforcement, tiers::Tiers};
 use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMetrics};
 
@@ -30,8 +31,6 @@ const MAX_PERCENT: u32 = 10_000;
 /// The largest share that can be prefetched, in percent of each limit.
 const MAX_PREFETCH_PERCENT: u32 = 50;
 
-/// The most limits of one policy.
-pub(crate) const MAX_LIMITS: usize = 8;
 /// The longest name in `by NAME`, in bytes.
 const MAX_KEY_NAME: usize = 64;
 

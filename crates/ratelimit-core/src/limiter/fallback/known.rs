@@ -157,30 +157,39 @@ impl KnownBudgets {
         let hash = self.hash(hit, group);
         let index = match self.find(hash, hit, group) {
             Some(index) => index,
-            None => {
-                let index = self.free_index(now)?;
-                let entry = Entry {
-                    hash,
-                    name: Arc::clone(&group.name),
-                    key: hit.key_for(group).clone(),
-                    was_used: true,
-                    budget: KnownBudget::default(),
-                };
-                if index == self.entries.len() {
-                    self.entries.push(entry);
-                } else {
-                    self.entries[index] = entry;
-                }
-                let number = u32::try_from(index).expect("the capacity is below 2^32");
-                let entries = &self.entries;
-                self.table
-                    .insert_unique(hash, number, |&index| entries[index as usize].hash);
-                index
-            }
+            None => self.insert(hash, hit, group, now)?,
         };
         let entry = &mut self.entries[index];
         entry.was_used = true;
         Some(&mut entry.budget)
+    }
+
+    /// Adds a budget, and returns its index.
+    fn insert(
+        &mut self,
+        hash: u64,
+        hit: &Hit<'_>,
+        group: &LimitGroup,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<usize> {
+        let index = self.free_index(now)?;
+        let entry = Entry {
+            hash,
+            name: Arc::clone(&group.name),
+            key: hit.key_for(group).clone(),
+            was_used: true,
+            budget: KnownBudget::default(),
+        };
+        if index == self.entries.len() {
+            self.entries.push(entry);
+        } else {
+            self.entries[index] = entry;
+        }
+        let number = u32::try_from(index).expect("the capacity is below 2^32");
+        let entries = &self.entries;
+        self.table
+            .insert_unique(hash, number, |&index| entries[index as usize].hash);
+        Some(index)
     }
 
     /// The index of a budget with uncharged units that are not in flight, from `start` on.
@@ -318,27 +327,25 @@ impl KnownBudget {
         let Some(local) = &mut self.local else {
             return;
         };
-        match &mut local.uncharged {
-            Some(uncharged) => {
-                // The units of a changed policy are charged under its present limits.
-                uncharged.policy = hit.policy.clone();
-                uncharged.keys = hit.keys();
-                uncharged.last = uncharged.last.max(now);
-                uncharged.restored_at = uncharged.restored_at.max(now + restored_after);
-                uncharged.is_growing = true;
-            }
-            None => {
-                local.uncharged = Some(Uncharged {
-                    policy: hit.policy.clone(),
-                    keys: hit.keys(),
-                    last: now,
-                    restored_at: now + restored_after,
-                    is_growing: false,
-                    charging: None,
-                });
-                count.fetch_add(1, Ordering::Release);
-            }
+        let restored_at = now + restored_after;
+        if let Some(uncharged) = &mut local.uncharged {
+            // The units of a changed policy are charged under its present limits.
+            uncharged.policy = hit.policy.clone();
+            uncharged.keys = hit.keys();
+            uncharged.last = uncharged.last.max(now);
+            uncharged.restored_at = uncharged.restored_at.max(restored_at);
+            uncharged.is_growing = true;
+            return;
         }
+        local.uncharged = Some(Uncharged {
+            policy: hit.policy.clone(),
+            keys: hit.keys(),
+            last: now,
+            restored_at,
+            is_growing: false,
+            charging: None,
+        });
+        count.fetch_add(1, Ordering::Release);
     }
 
     /// Forgets uncharged hits: they were charged, or no longer count.

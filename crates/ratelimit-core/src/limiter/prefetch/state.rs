@@ -27,7 +27,7 @@ pub struct PrefetchState {
 impl Limiter {
     /// Reports how the budgets of a hit are prefetched, without a call to the store.
     ///
-    /// Returns `None` for a policy without [`with_prefetch`](Policy::with_prefetch), and on a memory store, which
+    /// Returns `None` for a policy without [`with_prefetch`](crate::Policy::with_prefetch), and on a memory store, which
     /// prefetches nothing.
     ///
     /// ```

@@ -88,8 +88,13 @@ impl Entry {
         let key = self.key.as_str().len();
         // A short key is part of `size_of::<Entry>()`.
         let key = if key > INLINE_KEY { key } else { 0 };
-        let states = states_bytes(self.budget.state_count());
-        BASE_BYTES + key + states + self.budget.stored_entries() * UNIT_BYTES
+        BASE_BYTES + key + self.budget_bytes()
+    }
+
+    /// The part of [`bytes`](Entry::bytes) that a write changes.
+    #[inline]
+    pub(super) fn budget_bytes(&self) -> usize {
+        states_bytes(self.budget.state_count()) + self.budget.stored_entries() * UNIT_BYTES
     }
 
     /// Estimated bytes of an entry under `group` whose logs and slots are full. The length of long keys is not included.

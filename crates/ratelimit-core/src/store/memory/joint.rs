@@ -41,7 +41,7 @@ impl MemoryStore {
         let [group] = hit.policy.groups() else {
             let keys = all.keys_of(hit);
             let numbers = 0..keys.len();
-            return all.with_budgets(&keys, now, |own| decide(hit, numbers, own, true, now));
+            return all.with_budgets(&keys, now, |own| decide(hit, &numbers, own, true, now));
         };
         let id = all.entry_id(group, hit.key_for(group));
         let mut shard = all.lock_shard(id);
@@ -78,7 +78,7 @@ impl MemoryStore {
             let before: Vec<Budget> = budgets.iter().map(|own| own.budget.clone()).collect();
             let step = |budgets: &mut [LockedBudget<'_, '_>], index: usize, is_charged| {
                 let (hit, own) = (&members[index].hit, numbers[index].iter().copied());
-                decide(hit, own, budgets, is_charged, now)
+                decide(hit, &own, budgets, is_charged, now)
             };
             let mut answers: Vec<Option<Charged>> = vec![None; members.len()];
             for &index in &order {

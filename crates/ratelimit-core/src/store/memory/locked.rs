@@ -205,7 +205,7 @@ impl MemoryInner {
 #[inline(always)]
 pub(super) fn decide(
     hit: &Hit<'_>,
-    numbers: impl Iterator<Item = usize> + Clone,
+    numbers: &(impl Iterator<Item = usize> + Clone),
     budgets: &mut [LockedBudget<'_, '_>],
     is_charged: bool,
     now: Timestamp,
@@ -216,6 +216,15 @@ pub(super) fn decide(
         Effect::Charge if !is_charged => Effect::None,
         effect => effect,
     };
+    // Most hits: a known key under one limit.
+    if let ([group], Some(number)) = (groups, numbers.clone().next()) {
+        let own = &mut budgets[number];
+        if let Some((limit, is_stored)) = own.budget.apply_single(group, now, params, effect_of) {
+            own.change.is_stored |= is_stored;
+            own.change.may_be_exhausted |= limit.decision.remaining == 0;
+            return Charged::of_limit(limit.decision, limit.mark, now);
+        }
+    }
     // One limit is compared and charged in one step. Of several, all are compared before any is charged.
     let effect = (hit.policy.limits().len() > 1).then(|| {
         let fits = own().map(|(group, number)| budgets[number].budget.fit(group, now, params));

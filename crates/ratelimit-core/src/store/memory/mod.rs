@@ -308,7 +308,7 @@ impl MemoryStore {
 
 impl MemoryInner {
     /// Hashes a key once; the hash selects the shard and finds the entry.
-    #[inline]
+    #[inline(always)]
     fn entry_id<'a>(&'a self, group: &'a LimitGroup, key: &'a Key) -> EntryId<'a> {
         let text = key.as_str();
         let mut hasher = self.hasher.build_hasher();

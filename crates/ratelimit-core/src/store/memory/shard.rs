@@ -52,7 +52,7 @@ pub(super) struct TakenBudget {
     pub(super) budget: Budget,
     /// Whether the shard has an entry of the key.
     pub(super) is_known: bool,
-    /// The estimated bytes of the entry before.
+    /// The estimated bytes of the budget before.
     bytes: usize,
 }
 
@@ -183,7 +183,7 @@ impl Shard {
             return result;
         };
         let entry = &mut self.entries[index];
-        let bytes_before = entry.bytes();
+        let bytes_before = entry.budget_bytes();
         let mut locked = LockedBudget::new(id, &mut entry.budget, true);
         let result = step(std::slice::from_mut(&mut locked));
         let change = locked.change;
@@ -197,7 +197,7 @@ impl Shard {
 
     /// Counts the memory of an entry again whose budget did not change, but may be a copy with less capacity.
     fn recount(&mut self, index: usize, bytes_before: usize) {
-        self.bytes = self.bytes - bytes_before + self.entries[index].bytes();
+        self.bytes = self.bytes - bytes_before + self.entries[index].budget_bytes();
     }
 
     /// Takes the budget of a key out of its entry; an unknown key has an empty one. [`put`](Shard::put) must follow
@@ -206,7 +206,7 @@ impl Shard {
         let entry = self.find(id).map(|index| &mut self.entries[index]);
         TakenBudget {
             is_known: entry.is_some(),
-            bytes: entry.as_ref().map_or(0, |entry| entry.bytes()),
+            bytes: entry.as_ref().map_or(0, |entry| entry.budget_bytes()),
             budget: entry.map_or_else(Budget::default, |entry| std::mem::take(&mut entry.budget)),
         }
     }
@@ -247,7 +247,7 @@ impl Shard {
     ) {
         let entry = &mut self.entries[index];
         entry.was_hit = true;
-        self.bytes = self.bytes - bytes_before + entry.bytes();
+        self.bytes = self.bytes - bytes_before + entry.budget_bytes();
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         let may_be_exhausted = change.may_be_exhausted || entry.budget.is_pinned();
         if may_be_exhausted || index >= self.exhausted_from {

@@ -281,21 +281,17 @@ impl Executor {
             let decision = executor.check_single(&own_route, &pending, deadline, skip_fast_script);
             decision.await
         });
-        match tokio::time::timeout_at(deadline.into(), &mut decision).await {
-            Ok(decision) => {
-                work.end();
-                decision
-            }
-            Err(_) => {
-                metrics::ambiguous();
-                if deadline < latest {
-                    self.spawn_timeout(decision, route, latest);
-                } else {
-                    self.router.record_timeout(&route, self.elapsed(deadline));
-                }
-                Err(StoreError::TimedOut)
-            }
+        if let Ok(decision) = tokio::time::timeout_at(deadline.into(), &mut decision).await {
+            work.end();
+            return decision;
         }
+        metrics::ambiguous();
+        if deadline < latest {
+            self.spawn_timeout(decision, route, latest);
+        } else {
+            self.router.record_timeout(&route, self.elapsed(deadline));
+        }
+        Err(StoreError::TimedOut)
     }
 
     /// Counts a call of a caller with less time than a call as slow only if there is no reply by `latest`. The circuit
