@@ -116,7 +116,7 @@ fn not_read(setting: &str, lines: &FieldLines) -> Finding {
 }
 
 /// Checks the Envoy rules of the text together with those of the directory that the server reads. Returns the limits of
-/// the rules that run and of those of the text. ReloadableConfig of an xDS server are in neither.
+/// the rules that run and of those of the text. Rules of an xDS server are in neither.
 #[cfg(feature = "envoy")]
 fn check_envoy_rules(
     config: &Config,

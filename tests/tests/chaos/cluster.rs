@@ -208,7 +208,7 @@ async fn row_07_a_reply_lost_in_a_cluster_is_counted_once() {
         eventually("a decision by the shard", decides).await;
 
         let shard = &cluster.proxies[shard_of(&cluster, &name)];
-        shard.lose(Loss::Reply, &format!("{{key:{name}}}"));
+        shard.lose(Loss::Reply, format!("{{key:{name}}}"));
         let lost = ours.limiter.check(&endless(), &key(&name)).await;
         eventually("a decision by the shard", decides).await;
 

@@ -101,13 +101,10 @@ impl Link {
     }
 
     /// Carries a call there and its answer back.
-    fn call<T: Send + 'static>(
+    fn call<T: Send + Unpin + 'static>(
         &self,
         call: impl FnOnce(&MemoryStore) -> StoreFuture<T> + Send + 'static,
-    ) -> StoreFuture<T>
-    where
-        T: Unpin,
-    {
+    ) -> StoreFuture<T> {
         if self.is_down.load(SeqCst) {
             return StoreFuture::ready(Err(StoreError::Unavailable { source: None }));
         }

@@ -36,17 +36,8 @@ impl Budget {
 
     /// Charges units to each limit at `at`, as far as there is capacity.
     pub(crate) fn charge_units(&mut self, group: &LimitGroup, units: LimitUnits, at: Timestamp) {
-        self.change_units(group, Adjustment::CatchUp { units }, at);
-    }
-
-    /// Gives units back to each limit at `at`, as far as they are spent.
-    pub(crate) fn credit_units(&mut self, group: &LimitGroup, units: u64, at: Timestamp) {
-        self.change_units(group, Adjustment::Credit { units }, at);
-    }
-
-    fn change_units(&mut self, group: &LimitGroup, change: Adjustment, at: Timestamp) {
         let request = AdjustmentRequest {
-            change,
+            change: Adjustment::CatchUp { units },
             cost: 1,
             charged_at: at,
             marks: &[],

@@ -202,7 +202,7 @@ impl Limiter {
                     let units = receipt.cost();
                     drop(self.adjust(&receipt, Adjustment::Refund { units }));
                     if !error.charged_nothing() {
-                        self.shared.fallback.refunded(&member.hit);
+                        self.shared.fallback.refunded(&receipt);
                     }
                 }
             }

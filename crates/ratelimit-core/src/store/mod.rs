@@ -28,7 +28,7 @@ pub(crate) use self::{
     hit::OwnedHit,
     joint::{passes, unread},
     memory::Redemption,
-    receipt::ChargedBy,
+    receipt::{ChargedBy, life},
 };
 pub use crate::{
     budget::Adjustment,

@@ -256,7 +256,7 @@ impl Receipt {
 ///
 /// A bucket is full again after capacity / rate periods. A counter counts until the end of the next window, so two
 /// periods are added to every limit. The result is an upper bound, at most [`MAX_LIFE`].
-fn life(policy: &Policy) -> Duration {
+pub(crate) fn life(policy: &Policy) -> Duration {
     let limits = policy.groups().iter().flat_map(|group| &group.limits);
     let lives = limits.map(|effective| {
         // Windows and logs restore their capacity in one period, so this is 1 for them.

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    path::Path,
     process::Command,
 };
 
@@ -132,7 +133,8 @@ fn assembled(sources: &[(String, String)]) -> Vec<Script> {
     let mut scripts = Vec::new();
     for (name, text) in sources {
         let is_part = is_algorithm(text) || text.starts_with("-- Fragment");
-        if is_part || !name.ends_with(".lua") || name == PRELUDE || name == CHANGES {
+        let is_lua = Path::new(name).extension().is_some_and(|end| end == "lua");
+        if is_part || !is_lua || name == PRELUDE || name == CHANGES {
             continue;
         }
         let mut push = |shared: String, text: &str| {

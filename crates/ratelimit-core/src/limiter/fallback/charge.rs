@@ -69,6 +69,8 @@ struct Charge {
     units: LimitUnits,
     charged_at: Timestamp,
     may_be_made: bool,
+    /// Whether a metric has counted the units.
+    is_counted: bool,
     end: watch::Sender<Option<bool>>,
 }
 
@@ -102,7 +104,7 @@ impl Fallback {
         }))
     }
 
-    /// Charges until nothing is uncharged, at most until the deadline of the hit.
+    /// Charges what is uncharged, at most until the deadline of the hit.
     ///
     /// # Errors
     ///
@@ -113,40 +115,46 @@ impl Fallback {
         hit: &OwnedHit,
         store: &Arc<dyn Store>,
     ) -> Result<(), StoreError> {
-        let charging = self.charge_until_none(hit, store);
+        let charging = self.charge_groups(hit, store);
         match hit.as_hit().deadline {
             Some(deadline) => {
-                let charged = tokio::time::timeout_at(deadline.into(), charging).await;
+                let left = deadline.saturating_duration_since(Instant::now());
+                let charged = within(left, charging).await;
                 charged.unwrap_or(Err(StoreError::TooLate))
             }
             None => charging.await,
         }
     }
 
-    async fn charge_until_none(
+    /// Waits for the charges in flight, one for each group of limits at most, and then charges what is left.
+    ///
+    /// Hits that pass locally meanwhile need not reach the store before this one.
+    async fn charge_groups(
         self: &Arc<Fallback>,
         hit: &OwnedHit,
         store: &Arc<dyn Store>,
     ) -> Result<(), StoreError> {
-        loop {
+        for _ in 0..=hit.as_hit().policy.groups().len() {
             match self.take_uncharged(&hit.as_hit()) {
                 Uncharged::None => return Ok(()),
                 Uncharged::Due(charges) => {
                     for charge in charges {
                         charge.send(store).await?;
                     }
+                    return Ok(());
                 }
                 Uncharged::InFlight(end) => {
                     let mut waiting = end.clone();
                     let ended = waiting.wait_for(Option::is_some);
-                    match tokio::time::timeout(MAX_SILENCE, ended).await {
-                        Ok(Ok(ended)) if *ended == Some(true) => {}
-                        Ok(_) => return Err(StoreError::Unavailable { source: None }),
-                        Err(_) => self.end_silent_charge(&hit.as_hit(), &end),
+                    match within(MAX_SILENCE, ended).await {
+                        Some(Ok(ended)) if *ended == Some(true) => {}
+                        Some(_) => return Err(StoreError::Unavailable { source: None }),
+                        None => self.end_silent_charge(&hit.as_hit(), &end),
                     }
                 }
             }
         }
+        Ok(())
     }
 
     /// Ends a charge that is on a runtime which is not driven. It may have been made, or be made later.
@@ -203,6 +211,7 @@ impl Fallback {
                 units,
                 charged_at,
                 may_be_made: false,
+                is_counted: false,
                 end,
             });
         }
@@ -276,9 +285,10 @@ impl Charge {
             Err(_) => return Err(StoreError::Unavailable { source: None }),
         }
         self.may_be_made = true;
-        let (hit, units) = (self.hit.as_hit(), self.units.iter().copied().max());
-        let units = units.unwrap_or(0);
-        match self.settle(&store).await {
+        let settled = self.settle(&store).await;
+        self.is_counted = true;
+        let (hit, units) = (self.hit.as_hit(), self.most_units());
+        match settled {
             Ok(_) => metrics::count_catch_up("charged", units),
             Err(error @ StoreError::Refused { .. }) => {
                 self.fallback.drop_units(&hit, units, &error.to_string());
@@ -294,6 +304,11 @@ impl Charge {
             }
         }
         Ok(())
+    }
+
+    /// The units of the limit that is charged most.
+    fn most_units(&self) -> u64 {
+        self.units.iter().copied().max().unwrap_or(0)
     }
 
     fn settle(&self, store: &Arc<dyn Store>) -> StoreFuture<Settlement> {
@@ -319,13 +334,13 @@ impl Drop for Charge {
         });
         drop(known);
         self.end.send_replace(Some(self.may_be_made));
-        if !was_in_flight && !self.may_be_made {
-            let units = self.units.iter().copied().max().unwrap_or(0);
-            self.fallback.drop_units(
-                &hit,
-                units,
-                "the charge was silent for too long, or the budget was reset",
-            );
+        let units = self.most_units();
+        if self.may_be_made && !self.is_counted {
+            // Its runtime has ended.
+            metrics::count_catch_up("unknown", units);
+        } else if !self.may_be_made && !was_in_flight {
+            let cause = "the charge was silent for too long, or the budget was reset";
+            self.fallback.drop_units(&hit, units, cause);
         }
     }
 }
@@ -438,4 +453,12 @@ fn next_hits(fallback: &Fallback, start: &mut usize) -> Vec<OwnedHit> {
         *start = index + 1;
     }
     hits
+}
+
+/// The output of a future, if it is ready within `span`. Without a runtime there is no timer, and it is awaited.
+async fn within<F: Future>(span: Duration, future: F) -> Option<F::Output> {
+    if Handle::try_current().is_err() {
+        return Some(future.await);
+    }
+    tokio::time::timeout(span, future).await.ok()
 }

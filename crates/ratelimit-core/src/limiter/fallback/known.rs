@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use ahash::RandomState;
@@ -16,11 +15,11 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::{
-    budget::{Budget, LimitUnits},
+    budget::{AdjustmentRequest, Budget, LimitUnits},
     key::Key,
     key_set::KeySet,
     policy::{LimitGroup, MAX_LIMITS, Policy},
-    store::Hit,
+    store::{Hit, life},
     time::Timestamp,
 };
 
@@ -108,8 +107,8 @@ pub(super) struct Uncharged {
     pub(super) keys: KeySet,
     /// The time of the last hit.
     pub(super) last: Timestamp,
-    /// When time has restored all units.
-    restored_at: Timestamp,
+    /// Units that the local budget has no room for, because the limits or the share of this instance became smaller.
+    excess: LimitUnits,
     /// Whether hits passed since the charge in flight began.
     is_growing: bool,
     charging: Option<ChargeInFlight>,
@@ -315,25 +314,16 @@ impl KnownBudget {
         self.local.as_ref()?.uncharged.as_ref()
     }
 
-    /// Records that a hit passed locally that the store did not charge. Time restores its units within `restored_after`.
-    /// `count` is the number of such budgets.
-    pub(super) fn add_uncharged(
-        &mut self,
-        hit: &Hit<'_>,
-        now: Timestamp,
-        restored_after: Duration,
-        count: &AtomicUsize,
-    ) {
+    /// Records that a hit passed locally that the store did not charge. `count` is the number of such budgets.
+    pub(super) fn add_uncharged(&mut self, hit: &Hit<'_>, now: Timestamp, count: &AtomicUsize) {
         let Some(local) = &mut self.local else {
             return;
         };
-        let restored_at = now + restored_after;
         if let Some(uncharged) = &mut local.uncharged {
             // The units of a changed policy are charged under its present limits.
             uncharged.policy = hit.policy.clone();
             uncharged.keys = hit.keys();
             uncharged.last = uncharged.last.max(now);
-            uncharged.restored_at = uncharged.restored_at.max(restored_at);
             uncharged.is_growing = true;
             return;
         }
@@ -341,11 +331,25 @@ impl KnownBudget {
             policy: hit.policy.clone(),
             keys: hit.keys(),
             last: now,
-            restored_at,
+            excess: [0; MAX_LIMITS],
             is_growing: false,
             charging: None,
         });
         count.fetch_add(1, Ordering::Release);
+    }
+
+    /// The uncharged units that the local budget has no room for.
+    pub(super) fn excess(&self, now: Timestamp) -> LimitUnits {
+        let uncharged = self.uncharged().filter(|own| !own.is_restored(now));
+        uncharged.map_or([0; MAX_LIMITS], |own| own.excess)
+    }
+
+    /// Records the uncharged units that the local budget has no room for.
+    pub(super) fn set_excess(&mut self, units: LimitUnits) {
+        let local = self.local.as_mut();
+        if let Some(uncharged) = local.and_then(|own| own.uncharged.as_mut()) {
+            uncharged.excess = units;
+        }
     }
 
     /// Forgets uncharged hits: they were charged, or no longer count.
@@ -376,15 +380,15 @@ impl KnownBudget {
         }
     }
 
-    /// Takes a hit back that [`charge_known`](Self::charge_known) charged.
-    pub(super) fn credit_known(&mut self, group: &LimitGroup, cost: u64, now: Timestamp) {
+    /// Refunds a hit that [`charge_known`](Self::charge_known) charged.
+    pub(super) fn refund_known(&mut self, group: &LimitGroup, refund: AdjustmentRequest<'_>) {
         let Some(local) = &mut self.local else {
             return;
         };
-        local.known.credit_units(group, cost, now);
+        local.known.settle(group, refund);
         let uncharged = local.uncharged.as_mut();
         if let Some(charging) = uncharged.and_then(|own| own.charging.as_mut()) {
-            charging.local.credit_units(group, cost, now);
+            charging.local.settle(group, refund);
         }
     }
 
@@ -397,7 +401,7 @@ impl KnownBudget {
     }
 
     fn must_stay(&self, now: Timestamp) -> bool {
-        let must_stay = |own: &Uncharged| own.charging.is_some() || own.restored_at > now;
+        let must_stay = |own: &Uncharged| own.charging.is_some() || !own.is_restored(now);
         self.in_flight > 0 || self.uncharged().is_some_and(must_stay)
     }
 
@@ -445,11 +449,19 @@ impl KnownBudget {
         };
         if may_be_made {
             local.known = charged.local;
+            uncharged.excess = [0; MAX_LIMITS];
             if !uncharged.is_growing {
                 self.clear_uncharged(count);
             }
         }
         true
+    }
+}
+
+impl Uncharged {
+    /// Whether time has restored all units.
+    fn is_restored(&self, now: Timestamp) -> bool {
+        self.last + life(&self.policy) <= now
     }
 }
 

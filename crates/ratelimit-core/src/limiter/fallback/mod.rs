@@ -22,14 +22,14 @@ use smallvec::SmallVec;
 
 use crate::limiter::fallback::known::{KnownBudget, KnownBudgets, LimitReply, Reply};
 use crate::{
-    budget::{Budget, LimitUnits},
+    budget::{Adjustment, Budget, LimitUnits},
     decision::{Charged, Decision, LimitDecision, Outcome},
     key_set::KeySet,
     limit::Limit,
     log_throttle::LogThrottle,
     metrics,
     policy::{LimitGroup, MAX_LIMITS, Policy},
-    store::{Hit, MemoryStore, StoreError},
+    store::{Hit, MemoryStore, Receipt, StoreError},
     sync::lock,
     time::{Clock, StoreClock, Timestamp},
 };
@@ -197,10 +197,9 @@ impl Fallback {
             .map_or(*hit, |(policy, _)| hit.with_policy(policy));
         let now = self.local.now();
         let mut known = lock(&self.known);
-        let (mut in_flight, mut block, mut is_tracked) = (0, None, true);
+        let (mut in_flight, mut block) = (0, None);
         for group in hit.policy.groups() {
             let Some(budget) = known.get_or_insert(hit, group, || now) else {
-                is_tracked = false;
                 continue;
             };
             if !budget.is_seeded_for(instances) {
@@ -230,19 +229,22 @@ impl Fallback {
         };
         if charged.is_allowed() && !hit.is_read_only() && hit.policy.counts_units() {
             let is_uncharged = error.charged_nothing() && cfg!(feature = "tokio");
+            let mut is_tracked = true;
+            for group in hit.policy.groups() {
+                match known.get(hit, group) {
+                    Some(budget) if is_uncharged => {
+                        budget.add_uncharged(hit, now, &self.uncharged);
+                    }
+                    Some(budget) => {
+                        // At the time of the local charge, by which a refund finds it.
+                        let (own, at) = (own_group(group, share.as_ref()), charged.decision.now);
+                        budget.charge_known(own, hit.cost, at);
+                    }
+                    None => is_tracked = false,
+                }
+            }
             if is_uncharged && !is_tracked {
                 self.drop_units(hit, hit.cost, "the table of the local fallback is full");
-            }
-            for group in hit.policy.groups() {
-                let Some(budget) = known.get(hit, group) else {
-                    continue;
-                };
-                if is_uncharged {
-                    let restored_after = restored_after(&charged);
-                    budget.add_uncharged(hit, now, restored_after, &self.uncharged);
-                } else {
-                    budget.charge_known(own_group(group, share.as_ref()), hit.cost, now);
-                }
             }
         }
         drop(known);
@@ -270,10 +272,10 @@ impl Fallback {
         })
     }
 
-    /// Copies the last reply about a budget into the local one, and charges `uncharged` units there. Those that a smaller
-    /// share cannot hold are dropped.
+    /// Copies the last reply about a budget into the local one, or what is known of it without a reply, and charges
+    /// `uncharged` units there. Those that it has no room for are charged to the store only.
     ///
-    /// Without a reply, the local budget continues.
+    /// A budget of which nothing is known continues.
     fn seed(
         &self,
         budget: &mut KnownBudget,
@@ -283,35 +285,34 @@ impl Fallback {
         uncharged: LimitUnits,
     ) {
         let instances = share.map(|(_, instances)| *instances);
-        let (own, key) = (own_group(group, share), hit.key_for(group));
-        let Some(reply) = budget.reply() else {
-            let known = budget.known().map(|known| known.clone());
-            let known = known.unwrap_or_else(|| self.local.budget(own, key));
-            budget.set_seeded(known, instances);
+        let (own, key, now) = (
+            own_group(group, share),
+            hit.key_for(group),
+            self.local.now(),
+        );
+        let spent = budget
+            .reply()
+            .map(|reply| (reply.spent(own, instances), reply.at));
+        let spent = spent.or_else(|| budget.known().map(|known| (known.spent(own, now), now)));
+        let Some((spent, at)) = spent else {
+            budget.set_seeded(self.local.budget(own, key), instances);
             return;
         };
-        let (spent, now) = (reply.spent(own, instances), self.local.now());
         let mut known = Budget::default();
         self.local.change_budget(own, key, |local| {
-            local.set_spent(own, spent, reply.at);
+            local.set_spent(own, spent, at);
             known = local.clone();
             local.charge_units(own, uncharged, now);
             true
         });
         budget.set_seeded(known, instances);
-        let held = self.uncharged_units(budget, hit, group, share).1;
-        let lost = uncharged
-            .iter()
-            .zip(held)
-            .map(|(units, held)| units.saturating_sub(held));
-        let lost = lost.max().unwrap_or(0);
-        if lost > 0 {
-            self.drop_units(
-                hit,
-                lost,
-                "the limit or the share of this instance has become smaller",
-            );
+        budget.set_excess([0; MAX_LIMITS]);
+        let mut excess = uncharged;
+        let (_, held) = self.uncharged_units(budget, hit, group, share);
+        for (units, held) in excess.iter_mut().zip(held) {
+            *units = units.saturating_sub(held);
         }
+        budget.set_excess(excess);
     }
 
     /// The local budget, and the units of it that the store does not know.
@@ -328,6 +329,9 @@ impl Fallback {
         let known = budget.known().map(|known| known.spent(own, now));
         for (units, known) in units.iter_mut().zip(known.into_iter().flatten()) {
             *units = units.saturating_sub(known);
+        }
+        for (units, excess) in units.iter_mut().zip(budget.excess(now)) {
+            *units = units.saturating_add(excess);
         }
         (local, units)
     }
@@ -351,22 +355,22 @@ impl Fallback {
         let hit = Hit::for_keys(policy, keys);
         let now = self.local.now();
         let mut known = lock(&self.known);
-        let restored_after = restored_after(&self.local.check(&hit.cost(0)));
         for group in policy.groups() {
             if let Some(budget) = known.get(&hit, group) {
-                budget.add_uncharged(&hit, now, restored_after, &self.uncharged);
+                budget.add_uncharged(&hit, now, &self.uncharged);
             }
         }
     }
 
     /// Takes a local charge back that the store may have made too.
-    pub(super) fn refunded(&self, hit: &Hit<'_>) {
-        let now = self.local.now();
+    pub(super) fn refunded(&self, receipt: &Receipt) {
+        let hit = Hit::for_keys(receipt.policy(), receipt.keys());
+        let units = receipt.cost();
+        let refund = receipt.request(Adjustment::Refund { units }, self.local.now());
         let mut known = lock(&self.known);
-        for group in hit.policy.groups() {
-            if let Some(budget) = known.get(hit, group) {
-                let share = share_of(hit, budget.instances());
-                budget.credit_known(own_group(group, share.as_ref()), hit.cost, now);
+        for group in receipt.policy().groups() {
+            if let Some(budget) = known.get(&hit, group) {
+                budget.refund_known(group, refund);
             }
         }
     }
@@ -395,13 +399,6 @@ fn share_of(hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Option<Share> {
 fn own_group<'a>(group: &'a LimitGroup, share: Option<&'a Share>) -> &'a LimitGroup {
     let mut groups = share.iter().flat_map(|(policy, _)| policy.groups());
     groups.find(|own| own.name == group.name).unwrap_or(group)
-}
-
-/// The time after which nothing is spent of the limits of a local decision.
-fn restored_after(charged: &Charged) -> Duration {
-    let limits = charged.decision.limits();
-    let spans = limits.map(|limit| limit.reset_after);
-    spans.max().unwrap_or_default()
 }
 
 /// What a store replied about one group of limits; `None` if it did not read all of them.

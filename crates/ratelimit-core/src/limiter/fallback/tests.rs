@@ -4,8 +4,9 @@ use std::{
     num::NonZeroU32,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -27,8 +28,8 @@ struct SwitchedStore {
     inner: MemoryStore,
     clock: Clock,
     error: Arc<Mutex<Option<StoreError>>>,
-    /// Whether it leaves changes of charges without an answer.
-    is_silent: Arc<AtomicBool>,
+    /// The milliseconds until it answers a change of a charge.
+    delay: Arc<AtomicU64>,
 }
 
 impl SwitchedStore {
@@ -38,7 +39,7 @@ impl SwitchedStore {
             inner: MemoryStore::new().clock(clock.clone()),
             clock,
             error: Arc::default(),
-            is_silent: Arc::default(),
+            delay: Arc::default(),
         }
     }
 
@@ -81,8 +82,13 @@ impl Store for SwitchedStore {
     }
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
-        if self.is_silent.load(Ordering::SeqCst) {
-            return StoreFuture::pending(std::future::pending());
+        let delay = Duration::from_millis(self.delay.load(Ordering::SeqCst));
+        if !delay.is_zero() {
+            let (inner, receipt) = (self.inner.clone(), receipt.clone());
+            return StoreFuture::pending(async move {
+                tokio::time::sleep(delay).await;
+                inner.settle(&receipt, change).await
+            });
         }
         match self.error(receipt.keys().primary()) {
             Some(error) => StoreFuture::ready(Err(error)),
@@ -307,33 +313,39 @@ async fn budgets_beyond_the_capacity_are_limited_and_uncharged_ones_stay() {
 /// A joint hit that Redis may have charged is taken back locally. What passes later is charged in full.
 #[tokio::test(start_paused = true)]
 async fn joint_hits_that_were_taken_back_hide_no_later_hits() {
-    let store = SwitchedStore::new();
-    let limiter = Limiter::new(store.clone());
-    let (user, route) = (
-        policy("fixed_window 10/d"),
-        Policy::parse("route", "fixed_window 1/d").unwrap(),
-    );
-    let (alice, search) = (key("alice"), key("/search"));
-    let both = [
-        JointHit::new(Hit::new(&user, &alice)),
-        JointHit::new(Hit::new(&route, &search)),
-    ];
-    store.fail_with(Some(StoreError::TimedOut));
-    let mut joint = 0;
-    for _ in 0..6 {
-        joint += u64::from(limiter.check_joint(&both).unwrap().await.is_allowed);
+    for limits in [
+        "fixed_window 10/min",
+        "10/min",
+        "sliding_window_log 10/min",
+        "sliding_window_counter 10/min",
+    ] {
+        let store = SwitchedStore::new();
+        let limiter = Limiter::new(store.clone());
+        let user = policy(limits);
+        let route = Policy::parse("route", "fixed_window 1/d").unwrap();
+        let (alice, search) = (key("alice"), key("/search"));
+        let alices = KeySet::new(alice.clone());
+        passed(&limiter, &user, &alices, 2).await;
+        passed(&limiter, &route, &KeySet::new(search.clone()), 1).await;
+        store.clock.advance(Duration::from_secs(50));
+        store.fail_with(Some(StoreError::TimedOut));
+        let both = [
+            JointHit::new(Hit::new(&user, &alice).cost(4)),
+            JointHit::new(Hit::new(&route, &search)),
+        ];
+        for _ in 0..3 {
+            assert!(!limiter.check_joint(&both).unwrap().await.is_allowed);
+        }
+        // The hits from before the outage end.
+        store.clock.advance(Duration::from_secs(120));
+        store.switch(true);
+        assert_eq!(passed(&limiter, &user, &alices, 4).await, 4, "{limits}");
+        store.switch(false);
+
+        catch_up(&limiter).await;
+
+        assert_eq!(store.remaining(&user, &alice).await, 6, "{limits}");
     }
-    assert_eq!(joint, 1);
-    store.switch(true);
-    assert_eq!(
-        passed(&limiter, &user, &KeySet::new(alice.clone()), 5).await,
-        5
-    );
-    store.switch(false);
-
-    catch_up(&limiter).await;
-
-    assert_eq!(store.remaining(&user, &alice).await, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,6 +368,79 @@ async fn units_that_passed_under_another_share_are_charged_in_full() {
     assert_eq!(store.remaining(&policy("100/d"), &key("alice")).await, 74);
 }
 
+/// With a reply in between, without one, and with one before: a local budget that became too small loses nothing.
+#[tokio::test(start_paused = true)]
+async fn units_beyond_a_smaller_share_are_charged() {
+    let whole = policy("fixed_window 100/d");
+    let instances = NonZeroU32::new(4).unwrap();
+    let shared = whole
+        .clone()
+        .with_failure_mode(FailureMode::LocalShare { instances });
+    let alice = KeySet::new(key("alice"));
+    for before in [0, 1] {
+        let store = SwitchedStore::new();
+        let limiter = Limiter::new(store.clone());
+        passed(&limiter, &whole, &alice, before).await;
+        store.switch(true);
+        assert_eq!(passed(&limiter, &whole, &alice, 60).await, 60);
+        assert_eq!(passed(&limiter, &shared, &alice, 5).await, 0);
+        store.switch(false);
+
+        catch_up(&limiter).await;
+
+        let left = store.remaining(&whole, &key("alice")).await;
+        assert_eq!(left, 40 - before as u64);
+    }
+
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    passed(&limiter, &shared, &alice, 1).await;
+    store.fail_with(Some(StoreError::Overloaded));
+    assert_eq!(passed(&limiter, &shared, &alice, 20).await, 20);
+    store.fail_with(None);
+    store.clock.advance(Duration::from_secs(1));
+    let name = key("alice");
+    let late = Hit::new(&shared, &name).cost(59);
+    let reply = store.inner.check(&late);
+    let fallback = &limiter.shared.fallback;
+    fallback.replied(&late, &reply.decision, Instant::now());
+
+    catch_up(&limiter).await;
+
+    assert_eq!(store.remaining(&shared, &name).await, 20);
+}
+
+/// A log counts its newest hit for a period, and a counter its window until the end of the next.
+#[tokio::test(start_paused = true)]
+async fn units_that_still_count_are_not_evicted() {
+    for limits in ["sliding_window_log 10/min", "sliding_window_counter 10/min"] {
+        let store = SwitchedStore::new();
+        let limiter = Limiter::new(store.clone()).local_capacity(64);
+        let limit = policy(limits);
+        let subject = |number: u32| KeySet::new(key(&format!("k{number}")));
+        store.switch(true);
+        for number in 0..64 {
+            passed(&limiter, &limit, &subject(number), 1).await;
+        }
+        store.clock.advance(Duration::from_secs(50));
+        for number in 0..64 {
+            assert_eq!(passed(&limiter, &limit, &subject(number), 9).await, 9);
+        }
+        store.clock.advance(Duration::from_secs(11));
+        for number in 64..128 {
+            passed(&limiter, &limit, &subject(number), 1).await;
+        }
+        store.switch(false);
+
+        catch_up(&limiter).await;
+
+        for number in 0..64 {
+            let left = store.remaining(&limit, &key(&format!("k{number}"))).await;
+            assert!(left < 10, "{limits}: {number}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn budgets_that_time_has_restored_make_room_for_others() {
     let store = SwitchedStore::new();
@@ -366,7 +451,8 @@ async fn budgets_that_time_has_restored_make_room_for_others() {
     for number in 0..64 {
         passed(&limiter, &limit, &subject(number), 3).await;
     }
-    store.clock.advance(Duration::from_secs(60));
+    // The bound for all algorithms: a counter counts for two periods, and a bucket may have a burst.
+    store.clock.advance(Duration::from_secs(180));
     for number in 64..128 {
         passed(&limiter, &limit, &subject(number), 3).await;
     }
@@ -388,7 +474,7 @@ async fn a_charge_without_an_answer_does_not_keep_a_budget_from_the_store() {
     store.switch(true);
     assert_eq!(passed(&limiter, &limit, &alice, 3).await, 3);
     store.switch(false);
-    store.is_silent.store(true, Ordering::SeqCst);
+    store.delay.store(3_600_000, Ordering::SeqCst);
 
     let first = tokio::spawn({
         let (limiter, limit, alice) = (limiter.clone(), limit.clone(), alice.clone());
@@ -409,7 +495,7 @@ async fn the_deadline_of_a_hit_ends_its_wait_for_a_charge() {
     store.switch(true);
     let _ = limiter.check(&limit, &alice).await;
     store.switch(false);
-    store.is_silent.store(true, Ordering::SeqCst);
+    store.delay.store(3_600_000, Ordering::SeqCst);
 
     let started = tokio::time::Instant::now();
     let hit = Hit::new(&limit, &alice).deadline(Instant::now() + Duration::from_millis(50));
@@ -417,6 +503,74 @@ async fn the_deadline_of_a_hit_ends_its_wait_for_a_charge() {
 
     assert!(matches!(verdict, Verdict::Unchecked { .. }), "{verdict:?}");
     assert!(started.elapsed() < super::charge::MAX_SILENCE);
+}
+
+/// Hits that pass locally while another waits for a charge are charged behind it.
+#[tokio::test(start_paused = true)]
+async fn a_hit_waits_for_the_charge_of_what_passed_before_it_and_no_longer() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 1000/d"), key("alice"));
+    store.switch(true);
+    let _ = limiter.check(&limit, &alice).await;
+    store.switch(false);
+    store.delay.store(300, Ordering::SeqCst);
+
+    let hurried = tokio::spawn({
+        let (limiter, limit, alice) = (limiter.clone(), limit.clone(), alice.clone());
+        async move {
+            loop {
+                // Its deadline ends its wait, and it passes locally.
+                let soon = Instant::now() + Duration::from_millis(20);
+                let _ = limiter
+                    .check_hit(Hit::new(&limit, &alice).deadline(soon))
+                    .await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+    let patient = tokio::time::timeout(Duration::from_secs(10), limiter.check(&limit, &alice));
+
+    assert!(patient.await.is_ok());
+    hurried.abort();
+}
+
+#[test]
+fn a_deadline_needs_no_runtime() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), key("alice"));
+    let check = |hit: Hit<'_>| {
+        let mut check = std::pin::pin!(limiter.check_hit(hit));
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(verdict) = check.as_mut().poll(&mut context) {
+                return verdict;
+            }
+        }
+    };
+    store.switch(true);
+    assert!(check(Hit::new(&limit, &alice)).is_allowed());
+    store.switch(false);
+
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let verdict = check(Hit::new(&limit, &alice).deadline(deadline));
+
+    assert!(matches!(verdict, Verdict::Checked(_)), "{verdict:?}");
+}
+
+/// The second group of a hit has taken the only place from the first one.
+#[tokio::test(start_paused = true)]
+async fn units_of_a_group_without_a_place_are_logged_as_dropped() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone()).local_capacity(1);
+    let limit = policy("fixed_window 100/d; fixed_window 10/d by ip");
+    let keys = KeySet::new(key("alice")).with("ip", key("home"));
+    store.switch(true);
+
+    assert_eq!(passed(&limiter, &limit, &keys, 1).await, 1);
+
+    assert!(limiter.shared.fallback.dropped.permit().is_none());
 }
 
 #[test]

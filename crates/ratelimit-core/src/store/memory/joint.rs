@@ -30,7 +30,7 @@ fn decide_single(
     now: Timestamp,
 ) -> Charged {
     let own = HitKeys { keys: &[id], now };
-    shard.write(id, index, own, |own| decide(hit, 0..1, own, true, now))
+    shard.write(id, index, own, |own| decide(hit, &(0..1), own, true, now))
 }
 
 impl MemoryStore {

@@ -239,7 +239,12 @@ pub(super) fn store_error(
             router.refresh_topology();
             // Logs the error.
             route.mark_broken(error.to_string());
-            StoreError::Unavailable { source: None }
+            if route.connection_id().is_some() {
+                StoreError::Unavailable { source: None }
+            } else {
+                // The client of the application may have sent the call before, and lost the reply.
+                StoreError::unavailable(error)
+            }
         }
         // An error about one key is not a fault of the node, so the connection stays.
         _ => {
