@@ -313,11 +313,13 @@ async fn budgets_beyond_the_capacity_are_limited_and_uncharged_ones_stay() {
 /// A joint hit that Redis may have charged is taken back locally. What passes later is charged in full.
 #[tokio::test(start_paused = true)]
 async fn joint_hits_that_were_taken_back_hide_no_later_hits() {
-    for limits in [
-        "fixed_window 10/min",
-        "10/min",
-        "sliding_window_log 10/min",
-        "sliding_window_counter 10/min",
+    for (limits, wait, left) in [
+        ("fixed_window 10/d", 0, 4),
+        ("10/d", 0, 4),
+        ("sliding_window_log 10/d", 0, 4),
+        ("sliding_window_counter 10/d", 0, 4),
+        // The hits from before the outage end.
+        ("sliding_window_log 10/min", 11, 6),
     ] {
         let store = SwitchedStore::new();
         let limiter = Limiter::new(store.clone());
@@ -336,15 +338,14 @@ async fn joint_hits_that_were_taken_back_hide_no_later_hits() {
         for _ in 0..3 {
             assert!(!limiter.check_joint(&both).unwrap().await.is_allowed);
         }
-        // The hits from before the outage end.
-        store.clock.advance(Duration::from_secs(120));
+        store.clock.advance(Duration::from_secs(wait));
         store.switch(true);
         assert_eq!(passed(&limiter, &user, &alices, 4).await, 4, "{limits}");
         store.switch(false);
 
         catch_up(&limiter).await;
 
-        assert_eq!(store.remaining(&user, &alice).await, 6, "{limits}");
+        assert_eq!(store.remaining(&user, &alice).await, left, "{limits}");
     }
 }
 
