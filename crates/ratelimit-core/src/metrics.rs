@@ -58,7 +58,7 @@ pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 ///
 /// - `charged`: the store was charged for them when it answered again, as far as it had capacity.
 /// - `unknown`: the reply to that charge was lost.
-/// - `dropped`: the table of the fallback was full, or the store refused the charge.
+/// - `dropped`: the table of the fallback was full, or the store refused the charge, or much too late.
 pub const CATCH_UP: &str = "rate_limiter_catch_up_units_total";
 /// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";

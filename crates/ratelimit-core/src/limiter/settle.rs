@@ -114,11 +114,11 @@ impl Limiter {
 
     /// Completes the settlement of a marked receipt whose change failed with `error`.
     ///
-    /// - A change that was not sent is retried in a task, for up to five seconds.
+    /// - A change that certainly was not made is retried in a task, for up to five seconds.
     /// - Any other change may have been made and is not made again. Its slot is released.
     fn settle_in_background(&self, receipt: &Receipt, change: Adjustment, error: &StoreError) {
         #[cfg(feature = "tokio")]
-        if error.sent_nothing()
+        if error.may_be_repeated()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
             && let Ok(permit) =
                 std::sync::Arc::clone(&self.shared.late_settlements).try_acquire_owned()
@@ -137,14 +137,14 @@ impl Limiter {
         }
     }
 
-    /// Makes a change that was not sent, for up to five seconds, and then releases the slot.
+    /// Makes a change that was not made, for up to five seconds, and then releases the slot.
     #[cfg(feature = "tokio")]
     async fn retry_settlement(&self, receipt: &Receipt, change: Adjustment) {
         let deadline = tokio::time::Instant::now() + LATE_SETTLEMENT_TIME;
         while tokio::time::Instant::now() < deadline {
             tokio::time::sleep(LATE_SETTLEMENT_PAUSE).await;
             match self.adjust(receipt, change).await {
-                Err(error) if error.sent_nothing() => {}
+                Err(error) if error.may_be_repeated() => {}
                 Ok(_) | Err(_) => break,
             }
         }

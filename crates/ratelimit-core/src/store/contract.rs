@@ -325,7 +325,7 @@ impl StoreError {
         }
     }
 
-    /// Whether a call that failed may have been executed. Without a source nothing was sent.
+    /// Whether a call that failed may have been executed. Without a source nothing was.
     #[cfg(feature = "redis")]
     pub(crate) const fn may_have_run(&self) -> bool {
         matches!(
@@ -334,9 +334,9 @@ impl StoreError {
         )
     }
 
+    /// Whether nothing was executed and time is left, so that the same call may be made again.
     #[cfg(feature = "tokio")]
-    /// Whether nothing was sent, so that the same call may be made again.
-    pub(crate) const fn sent_nothing(&self) -> bool {
+    pub(crate) const fn may_be_repeated(&self) -> bool {
         matches!(
             self,
             StoreError::Overloaded | StoreError::Unavailable { source: None }

@@ -104,7 +104,7 @@ impl Executor {
             is_sent |= settlement
                 .as_ref()
                 .err()
-                .is_none_or(|error| !error.sent_nothing());
+                .is_none_or(|error| !error.may_be_repeated());
             total = match (total, settlement) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
                 // A slot that is lost on one node is lost: the holder must stop, whatever the other
@@ -118,7 +118,7 @@ impl Executor {
         }
         // The change may have been made for other keys, so the whole must not be sent again.
         total.map_err(|error| match error {
-            error if is_sent && error.sent_nothing() => StoreError::TimedOut,
+            error if is_sent && error.may_be_repeated() => StoreError::TimedOut,
             error => error,
         })
     }
@@ -129,10 +129,11 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// - [`StoreError::Unavailable`] without a source: there is no connection, or a redirection
-    ///   names an unknown node. Nothing was executed, so the caller may send the change again.
+    /// - [`StoreError::Unavailable`] without a source: there is no connection, a redirection names
+    ///   an unknown node, or the server refuses all calls. Nothing was executed, so the caller may
+    ///   send the change again.
     /// - [`StoreError::Unavailable`] with a source: the connection broke, and the change may have
-    ///   been applied; or the server refuses all calls.
+    ///   been applied.
     /// - [`StoreError::Overloaded`]: too much work was in flight at the server for too long. Nothing was sent.
     /// - [`StoreError::TimedOut`]: no reply by `deadline`. The change may have been applied.
     /// - [`StoreError::Refused`]: Redis replied with an error. Nothing was changed.
