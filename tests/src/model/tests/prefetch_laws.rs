@@ -19,7 +19,7 @@ struct World {
     lost: Vec<ModelBlock>,
     now_us: u64,
     random: Random,
-    speed: Speed,
+    clock_speed: Speed,
     mistake: Mistake,
 }
 
@@ -28,13 +28,13 @@ impl World {
         let mut random = Random::new(seed);
         let limits = limits(&mut random);
         let instances = random.range(1, 4);
-        let speed = if random.one_in(2) {
+        let clock_speed = if random.one_in(2) {
             Speed::Fast
         } else {
             Speed::Slow
         };
         World {
-            speed,
+            clock_speed,
             store: Model::new(),
             exact: Model::new(),
             passed: Vec::new(),
@@ -118,7 +118,7 @@ impl World {
             units,
             self.now_us,
             trip_us,
-            (self.speed, self.mistake),
+            (self.clock_speed, self.mistake),
         );
         if self.random.one_in(20) {
             self.lost.extend(block);

@@ -135,5 +135,6 @@ impl WarnedPolicies {
     }
 }
 
-#[cfg(all(test, feature = "tokio"))]
+#[cfg(feature = "tokio")]
+#[cfg(test)]
 mod tests;
