@@ -70,7 +70,8 @@ use crate::{
 ///
 /// - A check never fails: an error of the store becomes [`Verdict::Unchecked`], decided by the policy's
 ///   [`FailureMode`] or by that of the limiter.
-/// - A check never waits for a connection. It takes at most the time budget of the store.
+/// - A check never waits for a connection. It takes at most the time budget of the store, and after an outage the time
+///   until what passed locally on its key is charged.
 /// - A denied hit spends nothing. Several limits of one policy are charged all or nothing.
 /// - [`check`](Limiter::check) is complete when its future is ready; [`reserve`](Limiter::reserve) returns a
 ///   [`Reservation`] to settle, refund or release later.
