@@ -115,7 +115,7 @@ function answers(reset, isOwn) {
               ? 'these are the local budgets of this server.'
               : 'the failure mode decides without budgets.'
           ),
-        seen.prefetch && h('small', `${int(seen.prefetch.onHand)} prefetched units on hand in this server`)
+        seen.prefetch && h('small', `${int(seen.prefetch.onHand)} prefetched units held by this server`)
       );
       limits = seen.limits.map(one => gauge(one, seen.permits));
       put(

@@ -310,7 +310,7 @@ async fn budgets_beyond_the_capacity_are_limited_and_uncharged_ones_stay() {
     assert_eq!(store.remaining(&limit, &key("k64")).await, 10);
 }
 
-/// A joint hit that Redis may have charged is taken back locally. What passes later is charged in full.
+/// A joint hit that Redis may have charged is taken back locally. Later hits are charged in full.
 #[tokio::test(start_paused = true)]
 async fn joint_hits_that_were_taken_back_hide_no_later_hits() {
     for (limits, wait, left) in [

@@ -1,4 +1,4 @@
-//! What users see of prefetching.
+//! The public functions of prefetching.
 
 use std::{sync::Arc, time::Duration};
 
