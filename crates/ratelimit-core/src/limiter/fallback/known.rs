@@ -1,6 +1,7 @@
 //! What this process knows of budgets in a shared store: the last reply, units in flight, and uncharged units.
 
 use std::{
+    iter,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -369,27 +370,25 @@ impl KnownBudget {
 
     /// Charges a hit to the known states that the store may have charged.
     pub(super) fn charge_known(&mut self, group: &LimitGroup, cost: u64, now: Timestamp) {
-        let Some(local) = &mut self.local else {
-            return;
-        };
-        let units = [cost; MAX_LIMITS];
-        local.known.charge_units(group, units, now);
-        let uncharged = local.uncharged.as_mut();
-        if let Some(charging) = uncharged.and_then(|own| own.charging.as_mut()) {
-            charging.local.charge_units(group, units, now);
+        for states in self.known_states() {
+            states.charge_units(group, [cost; MAX_LIMITS], now);
         }
     }
 
     /// Refunds a hit that [`charge_known`](Self::charge_known) charged.
     pub(super) fn refund_known(&mut self, group: &LimitGroup, refund: AdjustmentRequest<'_>) {
-        let Some(local) = &mut self.local else {
-            return;
-        };
-        local.known.settle(group, refund);
-        let uncharged = local.uncharged.as_mut();
-        if let Some(charging) = uncharged.and_then(|own| own.charging.as_mut()) {
-            charging.local.settle(group, refund);
+        for states in self.known_states() {
+            states.settle(group, refund);
         }
+    }
+
+    /// The known states, and those that a charge in flight makes known.
+    fn known_states(&mut self) -> impl Iterator<Item = &mut Budget> {
+        self.local.as_deref_mut().into_iter().flat_map(|local| {
+            let uncharged = local.uncharged.as_mut();
+            let charging = uncharged.and_then(|own| own.charging.as_mut());
+            iter::once(&mut local.known).chain(charging.map(|own| &mut own.local))
+        })
     }
 
     /// The latest end of a block that the store reported, with the index of its limit in the policy.

@@ -17,12 +17,13 @@ use super::{
     clock::{AgeClock, Moment},
 };
 use crate::{
+    budget::Adjustment,
     decision::Decision,
     key::Key,
     limiter::{Limiter, LimiterInner},
     metrics::PrefetchMetrics,
     policy::Policy,
-    store::{Hit, OwnedHit, Store},
+    store::{Hit, OwnedHit, Receipt, Settlement, Store, StoreFuture},
     sync::lock,
 };
 
@@ -183,6 +184,20 @@ impl HotKey {
         }
         decision
     }
+
+    /// Refunds what is left of a block by `settle`. If the refund is lost, the units stay charged until time restores them.
+    pub(super) async fn return_block(
+        &self,
+        mut block: Block,
+        now: Moment,
+        settle: impl FnOnce(&Receipt, Adjustment) -> StoreFuture<Settlement>,
+    ) {
+        if let Some(change) = block.refund(now)
+            && settle(block.receipt(), change).await.is_err()
+        {
+            self.metrics.count_dropped(block.unspent());
+        }
+    }
 }
 
 /// The background task of a hot key: takes the next block when the present one is half used, and returns what hits left.
@@ -260,18 +275,12 @@ impl RefillTask {
         }
     }
 
-    /// Refunds what is left of a block. If the refund is lost, the units stay charged until time restores them.
-    async fn return_block(&self, mut block: Block) {
-        let Some(change) = block.refund(self.clock.now()) else {
-            return;
+    async fn return_block(&self, block: Block) {
+        let settle = |receipt: &Receipt, change| match self.limiter.upgrade() {
+            Some(shared) => Limiter { shared }.adjust(receipt, change),
+            None => self.store.settle(receipt, change),
         };
-        let settling = match self.limiter.upgrade() {
-            Some(shared) => Limiter { shared }.adjust(block.receipt(), change),
-            None => self.store.settle(block.receipt(), change),
-        };
-        if settling.await.is_err() {
-            self.key.metrics.count_dropped(block.unspent());
-        }
+        self.key.return_block(block, self.clock.now(), settle).await;
     }
 
     /// Waits for `span`, or until the task is woken.

@@ -20,7 +20,7 @@ use crate::{
     decision::Decision,
     limiter::Limiter,
     policy::{Overdraft, Policy},
-    store::{Hit, StoreFuture},
+    store::{Hit, Receipt, StoreFuture},
     sync::lock,
     time::Clock,
 };
@@ -209,12 +209,9 @@ impl Prefetch for HotKeys {
             for key in self.all() {
                 let _idle = key.calling.lock().await;
                 let blocks = lock(&key.blocks).end();
-                for mut block in blocks {
-                    if let Some(change) = block.refund(self.clock.now())
-                        && limiter.adjust(block.receipt(), change).await.is_err()
-                    {
-                        key.metrics.count_dropped(block.unspent());
-                    }
+                for block in blocks {
+                    let settle = |receipt: &Receipt, change| limiter.adjust(receipt, change);
+                    key.return_block(block, self.clock.now(), settle).await;
                 }
                 key.wake.notify_one();
             }

@@ -227,23 +227,19 @@ pub(super) fn store_error(
     deadline: Instant,
 ) -> StoreError {
     match call_error {
-        CallError::ConnectionLost => {
-            router.refresh_topology();
-            route.mark_broken(error.to_string());
-            if Instant::now() <= deadline {
-                metrics::ambiguous();
-            }
-            StoreError::unavailable(error)
-        }
-        CallError::ServerUnavailable => {
+        CallError::ConnectionLost | CallError::ServerUnavailable => {
             router.refresh_topology();
             // Logs the error.
             route.mark_broken(error.to_string());
-            if route.connection_id().is_some() {
-                StoreError::Unavailable { source: None }
-            } else {
-                // The client of the application may have sent the call before, and lost the reply.
+            let is_lost = matches!(call_error, CallError::ConnectionLost);
+            if is_lost && Instant::now() <= deadline {
+                metrics::ambiguous();
+            }
+            // A client of the application may have sent the call before, and lost the reply.
+            if is_lost || route.connection_id().is_none() {
                 StoreError::unavailable(error)
+            } else {
+                StoreError::Unavailable { source: None }
             }
         }
         // An error about one key is not a fault of the node, so the connection stays.
