@@ -165,6 +165,14 @@ impl Fallback {
                 budget.end_charge(end, true, &self.uncharged);
             }
         }
+        drop(known);
+        if let Some(left_out) = self.dropped.permit() {
+            tracing::warn!(
+                policy = hit.policy.name(),
+                left_out,
+                "a charge to the store did not end within a second, and is taken as made"
+            );
+        }
     }
 
     fn has_uncharged(&self, hit: &Hit<'_>) -> bool {
